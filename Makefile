@@ -1,0 +1,170 @@
+# idattn: `make` builds build/idattn; `make demo` and `make test` are the two commands of the README; `make help` lists the rest.
+# One object folder per configuration (CONFIG=release|debug|asan), so no target needs `clean`.
+
+CC      ?= cc
+ifeq ($(origin CC),default)
+CC      := gcc
+endif
+CONFIG  ?= release
+PREFIX  ?= /usr/local
+DESTDIR ?=
+# All cores, unless the caller chose; V=1 shows the commands.
+ifeq ($(filter -j%,$(MAKEFLAGS)),)
+MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
+endif
+SAY      = $(if $V,,@echo "  $1 $@";)
+B       := build/$(CONFIG)$(if $(filter-out gcc cc,$(notdir $(CC))),-$(notdir $(CC)))
+ARCH    := $(shell uname -m)
+
+WARN    := -Wall -Wextra -Werror -Wconversion -Wsign-conversion -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla \
+           -Wno-float-conversion -Wno-unknown-warning-option
+DEPS    := openblas jansson libxxhash libzstd zlib
+PKGS    := build-essential pkg-config libopenblas-pthread-dev libjansson-dev libxxhash-dev libzstd-dev zlib1g-dev librandom123-dev
+TESTPKGS := libcmocka-dev python3
+
+OPT.release := -O3 -DNDEBUG
+OPT.debug   := -O1 -g -DIDA_DEBUG
+OPT.asan    := -O1 -g -DIDA_DEBUG -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer \
+               -Wno-format-truncation # gcc's value ranges are lost under instrumentation
+OPT.fuzz    := $(OPT.asan) -fsanitize=fuzzer-no-link
+LDOPT.asan  := -fsanitize=address,undefined
+LDOPT.fuzz  := $(LDOPT.asan)
+
+# Floating point: contraction to FMA is allowed, errno and traps are not needed; no fast-math (docs/architecture.md).
+CFLAGS  ?=
+ALLC    := -std=c17 -D_GNU_SOURCE -Iinclude -Isrc $(WARN) $(OPT.$(CONFIG)) -fPIC -fvisibility=hidden -ffp-contract=fast \
+           -fno-math-errno -fno-trapping-math -pthread -MMD -MP $(shell pkg-config --cflags $(DEPS) 2>/dev/null) $(CFLAGS)
+LIBS    := $(shell pkg-config --libs $(DEPS) 2>/dev/null) -lm -pthread $(LDOPT.$(CONFIG)) $(LDFLAGS)
+
+ifeq ($(ARCH),x86_64)
+ISAS    := base avx2 avx512
+else
+ISAS    := base
+endif
+ISA.base   :=
+ISA.avx2   := -mavx2 -mfma -mf16c
+ISA.avx512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mprefer-vector-width=512
+
+# Sources: a room is a folder. ops/ref and the model are also compiled for double (the truth chain); ops/cpu once per ISA.
+REF     := $(wildcard src/ops/ref/*.c)
+CPU     := $(wildcard src/ops/cpu/*.c)
+MODEL   := $(wildcard src/model/*.c)
+REAL    := src/model/forward.c src/model/backward.c src/model/acts.c src/model/params.c src/model/state.c src/model/init.c \
+           src/model/legs.c src/model/model.c
+LIBSRC  := $(filter-out $(CPU),$(wildcard src/core/*.c src/ops/*.c src/ops/ref/*.c src/model/*.c src/text/*.c src/data/*.c src/io/*.c \
+           src/train/*.c src/infer/*.c src/eval/*.c))
+CLISRC  := $(wildcard src/cli/*.c)
+LIBOBJ  := $(LIBSRC:%.c=$B/%.o) $(REF:%.c=$B/f64/%.o) $(foreach i,$(ISAS),$(CPU:%.c=$B/$i/%.o))
+CLIOBJ  := $(CLISRC:%.c=$B/%.o)
+
+.PHONY: all lib demo test test-fast setup install uninstall help fuzz lint clean bench
+all: setup build/idattn
+
+# The packages, installed by the project itself. root or sudo; anyone else is told what to install.
+setup: | build/.setup
+build/.setup:
+	@mkdir -p build
+	@tools/setup.sh build $(PKGS)
+	@touch $@
+build/.setup-test: | build/.setup
+	@tools/setup.sh test $(TESTPKGS)
+	@touch $@
+
+ifeq ($(wildcard build/.setup),)
+# pkg-config answers only after set-up: run the rest in a second make.
+build/idattn lib install demo test test-fast fuzz bench: build/.setup
+	@$(MAKE) --no-print-directory $@
+else
+lib: $B/libidattn.a $B/libidattn.so
+build/idattn: $B/idattn
+	@ln -sf $(patsubst build/%,%,$<) $@
+endif
+
+# Other flags or another compiler rebuild what was built with the old ones.
+FLAGS   := '$(subst ','\'',$(CC) $(ALLC))'
+$B/flags: FORCE
+	@mkdir -p $(@D); echo $(FLAGS) | cmp -s - $@ || echo $(FLAGS) > $@
+$(LIBOBJ) $(CLIOBJ): $B/flags
+
+$B/%.o: %.c
+	@mkdir -p $(@D)
+	$(call SAY,CC)$(CC) $(ALLC) -c $< -o $@
+$B/src/core/rng.o: ALLC += -ffp-contract=off # its bits are the same on every machine
+$B/f64/%.o: %.c
+	@mkdir -p $(@D)
+	$(call SAY,CC)$(CC) $(ALLC) -DIDA_REAL=double -c $< -o $@
+define ISA_RULE
+$B/$1/%.o: %.c
+	@mkdir -p $$(@D)
+	$$(call SAY,CC)$$(CC) $$(ALLC) $$(ISA.$1) -DIDA_ISA_NAME=$1 -c $$< -o $$@
+endef
+$(foreach i,$(ISAS),$(eval $(call ISA_RULE,$i)))
+
+$B/libidattn.a: $(LIBOBJ)
+	$(call SAY,AR)rm -f $@ && ar rcs $@ $^
+$B/libidattn.so: $(LIBOBJ)
+	$(call SAY,LD)$(CC) -shared -Wl,-soname,libidattn.so.0 -Wl,--no-undefined $^ -o $@ $(LIBS)
+$B/idattn: $(CLIOBJ) $B/libidattn.a
+	$(call SAY,LD)$(CC) $^ -o $@ $(LIBS)
+
+# The commit in the report's footer: the header changes only when the commit does.
+COMMIT  := $(shell git describe --always --dirty 2>/dev/null)
+$B/commit.h: FORCE
+	@mkdir -p $(@D); echo '#define IDA_COMMIT "$(COMMIT)"' | cmp -s - $@ || echo '#define IDA_COMMIT "$(COMMIT)"' > $@
+FORCE:
+$B/src/eval/report.o: ALLC += -include $B/commit.h
+$B/src/eval/report.o: $B/commit.h
+
+include tests/tests.mk
+
+$B/rdb_text $B/tokenizer_pipe: $B/%: tools/%.c $B/libidattn.a
+	@mkdir -p $(@D)
+	$(call SAY,LD)$(CC) $(ALLC) $< $B/libidattn.a -o $@ $(LIBS)
+
+ifneq ($(wildcard build/.setup),)
+demo: build/idattn $B/rdb_text
+	@IDATTN=$B/idattn RDB_TEXT=$B/rdb_text tools/demo.sh
+endif
+
+# For tuning the kernels (bench/mixer_core.c).
+$B/bench/mixer_core: bench/mixer_core.c $B/libidattn.a
+	@mkdir -p $(@D)
+	$(call SAY,LD)$(CC) $(ALLC) $< $B/libidattn.a -o $@ $(LIBS)
+ifneq ($(wildcard build/.setup),)
+bench: $B/bench/mixer_core
+endif
+
+# ---- installation. The man page is written by the program from its option tables.
+VERSION := $(shell sed -n 's/.*IDA_VERSION_STRING "\(.*\)"/\1/p' include/idattn.h)
+INST     = $(DESTDIR)$(PREFIX)
+$B/idattn.1: $B/idattn
+	@$< help --man > $@.tmp && mv $@.tmp $@
+ifneq ($(wildcard build/.setup),)
+install: $B/idattn $B/libidattn.a $B/libidattn.so $B/idattn.1
+	install -d $(INST)/bin $(INST)/include $(INST)/lib/pkgconfig $(INST)/share/man/man1
+	install -m 755 $B/idattn $(INST)/bin/idattn
+	install -m 644 include/idattn.h $(INST)/include/idattn.h
+	install -m 644 $B/libidattn.a $(INST)/lib/libidattn.a
+	install -m 755 $B/libidattn.so $(INST)/lib/libidattn.so.0
+	ln -sf libidattn.so.0 $(INST)/lib/libidattn.so
+	install -m 644 $B/idattn.1 $(INST)/share/man/man1/idattn.1
+	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|; s|@DEPS@|$(DEPS)|' tools/idattn.pc.in > $(INST)/lib/pkgconfig/idattn.pc
+endif
+uninstall:
+	rm -f $(INST)/bin/idattn $(INST)/include/idattn.h $(INST)/lib/libidattn.a $(INST)/lib/libidattn.so.0 $(INST)/lib/libidattn.so \
+	      $(INST)/share/man/man1/idattn.1 $(INST)/lib/pkgconfig/idattn.pc
+
+help:
+	@echo 'make                build/idattn (installs missing Debian packages first)'
+	@echo 'make demo           train and compare three models on a real text; TEXT=file for your own'
+	@echo 'make test           everything; make test-fast: release build only, under a minute'
+	@echo 'make bench          build/release/bench/mixer_core, timings of the mixer kernels alone'
+	@echo 'make fuzz           libFuzzer on every parser, FUZZ_SECONDS=60 each (needs clang)'
+	@echo 'make install        PREFIX=/usr/local DESTDIR=; make uninstall removes the same files'
+	@echo 'make lib            static and shared library'
+	@echo 'variables           CONFIG=release|debug|asan, CC=clang, V=1 (show commands), CFLAGS, LDFLAGS'
+
+clean:
+	rm -rf build
+
+-include $(shell find build $(filter-out build/%,$B) -name '*.d' 2>/dev/null)

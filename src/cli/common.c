@@ -1,0 +1,214 @@
+/* common.c - failures, signals, files and model shape for the commands. Not here: anything of one command only. */
+#include "common.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static volatile sig_atomic_t stop_requested;
+
+static void on_signal(int sig) {
+    (void)sig;
+    stop_requested = 1;
+}
+
+void catch_signals(void) {
+    struct sigaction a;
+    memset(&a, 0, sizeof a);
+    a.sa_handler = on_signal;
+    sigemptyset(&a.sa_mask);
+    a.sa_flags = SA_RESTART;
+    sigaction(SIGTERM, &a, NULL);
+    sigaction(SIGUSR1, &a, NULL);
+    a.sa_flags = SA_RESTART | (int)SA_RESETHAND;
+    sigaction(SIGINT, &a, NULL);
+}
+
+int interrupted(void) { return stop_requested; }
+
+int exit_code(ida_status st) {
+    if (st == IDA_OK) return EXIT_OK;
+    return st == IDA_E_ARG ? EXIT_USAGE : EXIT_FAIL;
+}
+
+static void failure_line(const options *o, const char *text) {
+    char line[2048];
+    snprintf(line, sizeof line, "%s", text);
+    for (char *p = line; *p; p++)
+        if (*p == '\n' || *p == '\r') *p = ' ';
+    fprintf(stderr, "idattn %s: %s\n", o->cmd->name, line);
+}
+
+int fail(const options *o, ida_status st, progress *p) {
+    if (p) progress_end(p);
+    failure_line(o, *ida_last_error() ? ida_last_error() : ida_status_name(st));
+    return exit_code(st);
+}
+
+int fail_text(const options *o, const char *fmt, ...) {
+    char line[2048];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(line, sizeof line, fmt, ap);
+    va_end(ap);
+    failure_line(o, line);
+    return EXIT_FAIL;
+}
+
+static void on_log(void *user, const char *line) { progress_line(user, "idattn: warning: %s", line); }
+
+int begin(const options *o, progress *p) {
+    progress_init(p, opt_flag(o, "quiet"));
+    ida_set_log(on_log, p);
+    int64_t threads = opt_int(o, "threads");
+    const char *env = getenv("IDA_THREADS");
+    if (!opt_given(o, "threads") && env && *env) {
+        char *end;
+        long v = strtol(env, &end, 10);
+        if (*end || v < 0 || v > 256)
+            return usage_error(o->cmd, "IDA_THREADS: \"%.40s\" is not a whole number from 0 to 256", env);
+        threads = v;
+    }
+    ida_status st = ida_set_threads((int)threads);
+    return st ? fail(o, st, NULL) : 0;
+}
+
+int print_json(const options *o, json_t *j) {
+    if (!j) return fail_text(o, "out of memory while writing JSON");
+    int rc = json_dumpf(j, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(12));
+    json_decref(j);
+    putchar('\n');
+    (void)rc; /* a write error stays in stdout and is reported once, by main */
+    return EXIT_OK;
+}
+
+json_t *parse_library_json(char *text) {
+    json_t *j = text ? json_loads(text, 0, NULL) : NULL;
+    ida_string_free(text);
+    return j;
+}
+
+char *read_all(const options *o, const char *path, size_t max_bytes, size_t *n) {
+    bool std = strcmp(path, "-") == 0;
+    FILE *f = std ? stdin : fopen(path, "rb");
+    if (!f) return fail_text(o, "%s: cannot open: %s", path, strerror(errno)), NULL;
+    char *data = NULL;
+    size_t len = 0, cap = 0;
+    const char *why = NULL;
+    for (;;) {
+        if (len + 1 >= cap) {
+            cap = cap ? 2 * cap : 1 << 16;
+            char *grown = realloc(data, cap);
+            if (!grown) {
+                why = "out of memory";
+                break;
+            }
+            data = grown;
+        }
+        size_t got = fread(data + len, 1, cap - len - 1, f);
+        len += got;
+        if (len > max_bytes) why = "larger than this command reads; split it";
+        else if (got == 0 && ferror(f)) why = strerror(errno);
+        if (got == 0 || why) break;
+    }
+    if (!std) fclose(f);
+    if (why) {
+        free(data);
+        return fail_text(o, "%s: cannot read: %s", std ? "standard input" : path, why), NULL;
+    }
+    data[len] = 0;
+    *n = len;
+    return data;
+}
+
+int write_atomic(const options *o, const char *path, const char *text, size_t n) {
+    size_t size = strlen(path) + 32;
+    char *tmp = malloc(size);
+    if (!tmp) return fail_text(o, "out of memory");
+    snprintf(tmp, size, "%s.tmp-%ld", path, (long)getpid());
+    int fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    bool ok = fd >= 0;
+    for (size_t at = 0; ok && at < n;) {
+        ssize_t k = write(fd, text + at, n - at);
+        if (k < 0 && errno == EINTR) continue;
+        ok = k > 0;
+        if (ok) at += (size_t)k;
+    }
+    ok = ok && fsync(fd) == 0;
+    int e = errno;
+    if (fd >= 0 && close(fd) != 0 && ok) ok = false, e = errno;
+    if (ok && rename(tmp, path) != 0) ok = false, e = errno;
+    if (!ok && fd >= 0) unlink(tmp);
+    free(tmp);
+    return ok ? 0 : fail_text(o, "%s: cannot write: %s", path, strerror(e));
+}
+
+char *join_path(const char *a, const char *b) {
+    size_t na = strlen(a), size = na + strlen(b) + 2;
+    char *p = malloc(size);
+    if (p) snprintf(p, size, "%s%s%s", a, na && a[na - 1] == '/' ? "" : "/", b);
+    return p;
+}
+
+bool path_exists(const char *path) {
+    struct stat s;
+    return stat(path, &s) == 0;
+}
+
+bool path_is_dir(const char *path) {
+    struct stat s;
+    return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
+}
+
+/* The tokenizer given by --tokenizer, else the one in the model folder `dir`. NULL with 0: there is none and none is required. */
+static int load_tokenizer(const options *o, const char *dir, bool required, ida_tokenizer **t) {
+    const char *given = opt_str(o, "tokenizer");
+    char *own = join_path(dir, "tokenizer.json");
+    int rc = 0;
+    if (!own) return fail_text(o, "out of memory");
+    if (given || path_exists(own)) {
+        ida_status st = ida_tokenizer_load(given ? given : own, t);
+        if (st) rc = fail(o, st, NULL);
+    } else if (required) {
+        rc = fail_text(o, "%s has no tokenizer.json; give one with --tokenizer", dir);
+    }
+    free(own);
+    return rc;
+}
+
+int open_model(const options *o, const char *path, bool tokenizer_required, ida_model **m, ida_tokenizer **t) {
+    char *dir = NULL;
+    ida_status st = ida_model_resolve(path, &dir);
+    if (!st) st = ida_model_load(dir, m);
+    int rc = st ? fail(o, st, NULL) : load_tokenizer(o, dir, tokenizer_required, t);
+    ida_string_free(dir);
+    return rc;
+}
+
+int config_from_options(const options *o, ida_config *cfg) {
+    const char *preset = opt_str(o, "preset"), *file = opt_str(o, "config"), *mixer = opt_str(o, "mixer");
+    ida_mixer_kind kind = IDA_MIXER_INTERDOMAIN;
+    ida_status st;
+    if (preset && file) return usage_error(o->cmd, "--preset and --config exclude each other; give one");
+    if (!preset && !file) return usage_error(o->cmd, "no model shape; give --preset NAME or --config FILE");
+    if (mixer && (st = ida_mixer_parse(mixer, &kind))) return fail(o, st, NULL);
+    st = preset ? ida_config_preset(preset, kind, cfg) : ida_config_load(file, cfg);
+    if (st) return fail(o, st, NULL);
+    if (file && mixer) memset(cfg->layer_mixer, (int)kind, sizeof cfg->layer_mixer);
+    int64_t n;
+    const char *const *set = opt_list(o, "set", &n);
+    for (int64_t i = 0; i < n; i++) {
+        const char *eq = strchr(set[i], '=');
+        char key[64];
+        if (!eq || eq == set[i] || (size_t)(eq - set[i]) >= sizeof key)
+            return usage_error(o->cmd, "--set: \"%.80s\" is not KEY=VALUE", set[i]);
+        snprintf(key, sizeof key, "%.*s", (int)(eq - set[i]), set[i]);
+        if ((st = ida_config_set(cfg, key, eq + 1))) return fail(o, st, NULL);
+    }
+    st = ida_config_check(cfg);
+    return st ? fail(o, st, NULL) : 0;
+}

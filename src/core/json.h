@@ -1,0 +1,24 @@
+/* json.h - checked access to untrusted JSON (jansson): every getter names the file, the key and the range on failure.
+ * `where` is the text put before the key in messages, usually the path. */
+#ifndef IDA_CORE_JSON_H
+#define IDA_CORE_JSON_H
+
+#include <jansson.h>
+#include "core/status.h"
+
+/* Whole file; refuses duplicate keys, bad UTF-8, trailing data, more than max_bytes. Caller json_decref. */
+ida_status ida_json_load(const char *path, int64_t max_bytes, json_t **out);
+ida_status ida_json_parse(const char *text, size_t n, const char *where, json_t **out);
+/* Atomic write, indented by 2, trailing newline. indent 0 = compact. */
+ida_status ida_json_save(const json_t *j, const char *path, int indent);
+
+/* Required when def is NULL, else *out = *def where the key is absent or null. Out of [lo, hi] is IDA_E_FORMAT. */
+ida_status ida_json_i64(const json_t *o, const char *where, const char *key, int64_t lo, int64_t hi, const int64_t *def,
+                        int64_t *out);
+ida_status ida_json_f64(const json_t *o, const char *where, const char *key, double lo, double hi, const double *def,
+                        double *out);
+ida_status ida_json_bool(const json_t *o, const char *where, const char *key, const bool *def, bool *out);
+/* Borrowed string, lives as long as o. */
+ida_status ida_json_str(const json_t *o, const char *where, const char *key, const char *def, const char **out);
+
+#endif

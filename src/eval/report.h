@@ -1,0 +1,34 @@
+/* report.h - finished runs as the report shows them; between report.c (reading, table, files) and report_html.c (the page). */
+#ifndef IDA_EVAL_REPORT_H
+#define IDA_EVAL_REPORT_H
+
+#include "core/json.h"
+#include "core/mem.h"
+
+typedef struct ida_report_run {
+    const char *path;
+    char *name; /* last part of the path; bytes that are not UTF-8 are U+FFFD */
+    ida_config config;
+    ida_model_info info;
+    json_t *options; /* of trainer_state.json; NULL = not there */
+    json_t *eval;    /* eval.json; NULL = not there */
+    char *sample;    /* sample.txt; NULL = not there */
+    int64_t sample_bytes;
+    bool sample_cut; /* the file has more */
+    double *step_tokens, *step_loss; /* training, smoothed */
+    int64_t n_steps, cap_tokens, cap_loss;
+    double *eval_tokens, *eval_loss; /* on the validation set while training */
+    int64_t n_evals, cap_eval_tokens, cap_eval_loss;
+    int64_t steps, tokens;                 /* done */
+    double tokens_per_s;                   /* median over steps; 0 = not known */
+    char protocol[64]; /* how val_loss was measured: "carried", "window W, stride S", "in training"; "" = it was not */
+    double val_loss, bits_per_byte, at[3]; /* at: 1x, 2x, 4x; NaN = not measured */
+} ida_report_run;
+
+/* The table as JSON (also what ida_report returns). New reference; NULL on out of memory. */
+json_t *ida_report_table(const ida_report_run *runs, int64_t n);
+/* The page. svg_*: picture text, put in as it is. */
+ida_status ida_report_html(ida_buf *out, const ida_report_run *runs, int64_t n, const json_t *table, const char *svg_loss,
+                           const char *svg_length);
+
+#endif

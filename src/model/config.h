@@ -1,0 +1,19 @@
+/* config.h - the model configuration as text: config.json in, config.json out. Keys, defaults and refusals: docs/formats.md. */
+#ifndef IDA_MODEL_CONFIG_H
+#define IDA_MODEL_CONFIG_H
+
+#include "core/status.h"
+
+/* Upper bound, in elements, of one model's parameters and of one sequence's state. */
+#define IDA_MAX_ELEMENTS ((int64_t)1 << 46)
+
+/* config.json text in memory, untrusted. `where` goes before every message. The result has passed ida_config_check. */
+ida_status ida_config_parse(const char *text, size_t n, const char *where, ida_config *cfg);
+
+/* ida_config_info of a config whose single fields are in range (ida_config_check uses it for the limit below). */
+ida_status ida_config_count(const ida_config *cfg, ida_model_info *info);
+
+/* Feed-forward width of the presets: 8d/3 rounded up, then up to a multiple of 128. */
+int64_t ida_config_ffn(int64_t d_model);
+
+#endif

@@ -1,0 +1,57 @@
+/* create.c - the public calls on a model, fp32 on the CPU device. */
+#include <string.h>
+#define XXH_STATIC_LINKING_ONLY /* the streaming state lives on the stack */
+#include <xxhash.h>
+
+#include "core/mem.h"
+#include "model/model.h"
+
+ida_status ida_model_create(const ida_config *cfg, uint64_t seed, ida_model **out) {
+    IDA_NEED(cfg);
+    IDA_NEED(out);
+    ida_model *m = NULL;
+    *out = NULL;
+    IDA_TRY(ida_model_new(cfg, ida_cpu_device(), NULL, &m));
+    ida_status st = ida_param_init(&m->cfg, &m->table, seed, m->params);
+    if (st == IDA_OK) st = ida_model_prepare(m);
+    if (st != IDA_OK) {
+        ida_model_free(m);
+        return st;
+    }
+    *out = m;
+    return IDA_OK;
+}
+
+const ida_config *ida_model_config(const ida_model *m) { return &m->cfg; }
+
+int64_t ida_model_n_tensors(const ida_model *m) { return m->table.n; }
+
+ida_status ida_model_tensor(const ida_model *m, int64_t i, const char **name, int *ndim, int64_t shape[4],
+                            const float **data) {
+    IDA_NEED(m);
+    IDA_FAIL_IF(i < 0 || i >= m->table.n, IDA_E_ARG, "tensor %lld of %lld", (long long)i, (long long)m->table.n);
+    const ida_param *p = &m->table.params[i];
+    if (name) *name = p->name;
+    if (ndim) *ndim = p->ndim;
+    if (shape) memcpy(shape, p->shape, sizeof p->shape);
+    if (data) *data = m->params + p->offset;
+    return IDA_OK;
+}
+
+uint64_t ida_model_hash(const ida_model *m) {
+    const ida_config *c = &m->cfg;
+    XXH3_state_t s;
+    XXH3_64bits_reset(&s);
+    const int64_t ints[] = {c->vocab_size, c->d_model, c->n_layers, c->n_heads, c->n_kv_heads, c->ffn_hidden, c->state_size,
+                            c->tie_embeddings, c->rope, c->gate, c->output_norm, c->discretization, c->readout};
+    const double reals[] = {c->rope_theta, c->norm_eps, c->l2_eps};
+    XXH3_64bits_update(&s, ints, sizeof ints);
+    XXH3_64bits_update(&s, reals, sizeof reals);
+    XXH3_64bits_update(&s, c->layer_mixer, (size_t)c->n_layers);
+    for (int64_t i = 0; i < m->table.n; i++) {
+        const ida_param *p = &m->table.params[i];
+        XXH3_64bits_update(&s, m->params + p->offset, (size_t)p->numel * sizeof *m->params);
+    }
+    uint64_t h = XXH3_64bits_digest(&s);
+    return h ? h : 1;
+}

@@ -1,0 +1,93 @@
+/* rmsnorm.c - root-mean-square normalisation of whole rows. Squares are summed in double: no overflow at any finite input. */
+#include "ops/cpu/cpu_ops.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "ops/cpu/simd.h"
+
+typedef struct rmsnorm_args {
+    float *y, *rstd, *dx, *partials;
+    const float *x, *g, *dy, *saved;
+    int64_t n, d, rows;
+    double eps;
+} rmsnorm_args;
+
+static double sum_squares(const float *x, int64_t d) {
+    vd s0 = vd_zero(), s1 = vd_zero();
+    int64_t i = 0;
+    for (; i + IDA_VL <= d; i += IDA_VL) {
+        vd a = vd_loadf(x + i), b = vd_loadf(x + i + IDA_VDL);
+        s0 += a * a;
+        s1 += b * b;
+    }
+    double s = vd_hsum(s0 + s1);
+    for (; i < d; i++) s += (double)x[i] * (double)x[i];
+    return s;
+}
+
+static void fwd_rows(void *arg, int64_t task, int worker) {
+    (void)worker;
+    const rmsnorm_args *a = arg;
+    int64_t d = a->d, end = ida_min(a->n, (task + 1) * a->rows);
+    for (int64_t t = task * a->rows; t < end; t++) {
+        const float *x = a->x + t * d;
+        float *y = a->y + t * d;
+        float r = (float)(1.0 / sqrt(sum_squares(x, d) / (double)d + a->eps));
+        vf rv = vf_set1(r);
+        a->rstd[t] = r;
+        int64_t i = 0;
+        for (; i + IDA_VL <= d; i += IDA_VL) vf_store(y + i, vf_load(x + i) * rv * vf_load(a->g + i));
+        for (; i < d; i++) y[i] = x[i] * r * a->g[i];
+    }
+}
+
+ida_status IDA_CPU(rmsnorm_fwd)(const ida_device *dev, float *y, float *rstd, const float *x, const float *g, int64_t n,
+                                int64_t d, double eps) {
+    (void)dev;
+    rmsnorm_args a = {.y = y, .rstd = rstd, .x = x, .g = g, .n = n, .d = d, .rows = ida_task_rows(d), .eps = eps};
+    ida_parallel(ida_div_up(n, a.rows), fwd_rows, &a);
+    return IDA_OK;
+}
+
+/* y_i = x_i r g_i:  dx_i += r (g_i dy_i - x_i r^2 mean_j(g_j dy_j x_j)),  dg_i = dy_i x_i r. */
+static void bwd_row(float *dx, float *dg, const float *dy, const float *x, const float *g, float r, int64_t d) {
+    vf dot = vf_zero();
+    int64_t i = 0;
+    for (; i + IDA_VL <= d; i += IDA_VL) dot += vf_load(g + i) * vf_load(dy + i) * vf_load(x + i);
+    float s = vf_hsum(dot);
+    for (; i < d; i++) s += g[i] * dy[i] * x[i];
+    float c = s * r * r / (float)d;
+    vf rv = vf_set1(r), cv = vf_set1(c);
+    for (i = 0; i + IDA_VL <= d; i += IDA_VL) {
+        vf xv = vf_load(x + i), dyv = vf_load(dy + i);
+        vf_store(dx + i, vf_load(dx + i) + rv * (vf_load(g + i) * dyv - xv * cv));
+        vf_store(dg + i, vf_load(dg + i) + dyv * xv * rv);
+    }
+    for (; i < d; i++) {
+        dx[i] += r * (g[i] * dy[i] - x[i] * c);
+        dg[i] += dy[i] * x[i] * r;
+    }
+}
+
+static void bwd_rows(void *arg, int64_t task, int worker) {
+    (void)worker;
+    const rmsnorm_args *a = arg;
+    int64_t d = a->d, end = ida_min(a->n, (task + 1) * a->rows);
+    float *dg = a->partials + task * d;
+    memset(dg, 0, (size_t)d * sizeof *dg);
+    for (int64_t t = task * a->rows; t < end; t++) bwd_row(a->dx + t * d, dg, a->dy + t * d, a->x + t * d, a->g, a->saved[t], d);
+}
+
+ida_status IDA_CPU(rmsnorm_bwd)(const ida_device *dev, float *dx, float *dg, const float *dy, const float *x, const float *g,
+                                const float *rstd, int64_t n, int64_t d) {
+    (void)dev;
+    if (n == 0) return IDA_OK;
+    rmsnorm_args a = {.dx = dx, .dy = dy, .x = x, .g = g, .saved = rstd, .n = n, .d = d, .rows = ida_sum_rows(n, d)};
+    int64_t blocks = ida_div_up(n, a.rows);
+    IDA_TRY(IDA_ALLOC(a.partials, blocks * d, "rmsnorm_bwd partial sums"));
+    ida_parallel(blocks, bwd_rows, &a);
+    IDA_CPU(add_partials)(dg, a.partials, blocks, d);
+    ida_free(a.partials);
+    return IDA_OK;
+}

@@ -1,0 +1,88 @@
+# train: the log, checkpoints, --plan; resume is exact after SIGTERM and after SIGKILL at any moment; signals exit 0 with a checkpoint.
+. "$(dirname "$0")/lib.sh"
+make_data || exit 1
+
+works "a short run" train run --steps 20 --save-every 5 --eval-every 10
+matches "progress without a terminal is JSON lines" '"event":"step"' "$(cat err.txt)"
+same "steps in the log" 20 "$(grep -c '"event":"step"' run/log.jsonl)"
+same "evaluations in the log" 2 "$(grep -c '"event":"eval"' run/log.jsonl)"
+same "checkpoints" "step-00000005 step-00000010 step-00000015 step-00000020" "$(cd run && echo step-*)"
+works "--json puts the events on standard output" train runj --steps 2 --json
+python3 -c 'import json,sys; [json.loads(l) for l in open("out.txt")]; sys.exit(0 if sum("tokens_per_s" in l for l in open("out.txt"))==2 else 1)' && ok "one JSON object a line" || not_ok "one JSON object a line" "$(head -n 3 out.txt)"
+works "--quiet" train runq --steps 2 --quiet
+same "says nothing" 0 "$(cat out.txt err.txt | wc -c | tr -d ' ')"
+works "--keep" train runk --steps 20 --save-every 5 --keep 2 -q
+same "keeps the newest" "step-00000015 step-00000020" "$(cd runk && echo step-*)"
+works "info on the run" "$IDATTN" info run --json
+same "has the data's vocabulary" 320 "$(value out.txt vocab_size)"
+for m in softmax s4d dual-linear single-query; do works "a run of $m" train run_$m --mixer $m --steps 3 -q; done
+works "a hybrid" train run_hybrid --set layer_mixers=interdomain,softmax --steps 3 -q
+works "--plan" train never --plan
+absent "writes nothing" never
+matches "and shows the sum" '^total +[0-9.]+ [KMG]?i?B' "$(cat out.txt)"
+
+# The same steps: once in one go with 1 thread, once stopped by SIGTERM, once killed twice. Weights and moments are the same bits.
+works "20 steps on one thread" train one --steps 20 --save-every 5 --eval-every 10 --threads 1 -q
+same_file "equal those on all threads" run/step-00000020/model.safetensors one/step-00000020/model.safetensors
+
+wait_for() { # FILE PATTERN: until the file has the pattern, at most 60 s
+    i=0
+    while ! grep -q "$2" "$1" 2>/dev/null; do
+        i=$((i + 1))
+        [ $i -gt 1200 ] && return 1
+        sleep 0.05
+    done
+}
+for sig in TERM INT USR1; do
+    # a background job of a non-interactive shell ignores SIGINT, and an ignored signal stays ignored: start it through env
+    python3 -c 'import os,signal,sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.execvp(sys.argv[1], sys.argv[1:])' "$IDATTN" train $TRAIN_ARGS --data data --out stop_$sig --steps 100000 >out.txt 2>err.txt &
+    pid=$!
+    wait_for stop_$sig/log.jsonl '"step":3,'
+    kill -$sig $pid
+    wait $pid
+    same "SIG$sig exits 0" 0 $?
+    works "and leaves a checkpoint that loads (SIG$sig)" "$IDATTN" generate stop_$sig --prompt the -n 3
+    no_leftovers "and nothing half-written (SIG$sig)" stop_$sig
+done
+
+kill_run() { # OUT PATTERN [--resume]: SIGKILL when the log has the pattern
+    out=$1 pattern=$2; shift 2
+    # shellcheck disable=SC2086
+    "$IDATTN" train $TRAIN_ARGS --data data --out "$out" --steps 400 --save-every 5 --eval-every 100 --keep 3 -q "$@" >/dev/null 2>&1 &
+    pid=$!
+    wait_for "$out/log.jsonl" "$pattern" || not_ok "killed at $pattern" "the log never had it"
+    kill -9 $pid 2>/dev/null
+    wait $pid 2>/dev/null
+    same "really killed at $pattern" 137 $?
+}
+works "400 steps, so that a kill comes long before the end" train long --steps 400 --save-every 5 --eval-every 100 --keep 3 -q
+kill_run killed '"step":7,'
+kill_run killed '"step":63,' --resume
+works "resume after two kill -9, with no option repeated but data and folder" "$IDATTN" train --data data --out killed --resume --save-every 5 --eval-every 100 --keep 3 -q
+for f in model optimizer; do same_file "$f equals that of an uninterrupted run, bit for bit" long/step-00000400/$f.safetensors killed/step-00000400/$f.safetensors; done
+works "resume with the preset repeated keeps the run's other options" "$IDATTN" train --preset tiny --data data --out killed --resume -q
+# The newest checkpoint damaged: the library goes on from the one before, and so do the tokenizer and the options.
+cp -r run broken && rm broken/step-00000020/tokenizer.json
+works "generate without the newest tokenizer.json" "$IDATTN" generate broken --prompt the -n 3
+works "eval on a text too" "$IDATTN" eval ppl broken --text text.txt --max-tokens 50 -q
+: >broken/step-00000020/trainer_state.json
+works "resume from the older checkpoint with its own options" "$IDATTN" train --data data --out broken --resume --save-every 5 --eval-every 10 -q
+same_file "ends as the run did" run/step-00000020/model.safetensors broken/step-00000020/model.safetensors
+strip() { sed 's/"tokens_per_s":[^,}]*//; s/"time":[^,}]*//' "$1" | grep -v '"event":"note"'; }
+same "so does the log, but for times" "$(strip long/log.jsonl | cksum)" "$(strip killed/log.jsonl | cksum)"
+works "resume of a finished run is nothing to do" "$IDATTN" train --data data --out killed --resume -q
+
+refuses "a run folder that is in use as one, without --resume" 2 'resume' train run --steps 20 -q
+refuses "resume with another learning rate" 2 'lr' train run --steps 20 --resume --lr 1e-4 -q
+refuses "resume with another shape" 2 'shape' "$IDATTN" train --data data --out run --resume --set mixer.gate=true
+refuses "--data missing" 2 'data' "$IDATTN" train --preset tiny --out x
+refuses "--out missing" 2 'out' "$IDATTN" train --preset tiny --data data
+refuses "data that is not there" 1 'no_such' "$IDATTN" train --preset tiny --data no_such --out x
+refuses "a vocabulary smaller than the data's" 2 'vocab' train small --set vocab_size=100 --steps 2
+refuses "a micro-batch that does not divide" 2 'divide' "$IDATTN" train --preset tiny --data data --out x --batch 4 --micro-batch 3
+: >file
+refuses "a run folder under a file" 1 'file' train file/run --steps 2 -q
+refuses "a folder that cannot be written" 1 '/proc' train /proc/run --steps 2 -q
+finish

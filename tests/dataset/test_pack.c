@@ -1,0 +1,394 @@
+/* test_pack.c - packing: what is in the shards and the manifest, the two kinds of split, and what is refused. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+
+#include "core/file.h"
+#include "core/mem.h"
+#include "data/dataset.h"
+#include "data/shard.h"
+#include "lib/scratch.h"
+#include "text/tokenizer.h"
+
+static ida_tokenizer *tok;
+
+static int setup(void **state) {
+    if (ida_tokenizer_load(IDA_TEST_DATA "/tokenizer/trained.json", &tok)) return -1;
+    return scratch_setup(state);
+}
+
+static int teardown(void **state) {
+    ida_tokenizer_free(tok);
+    return scratch_teardown(state);
+}
+
+static const char *rows_file(void **state, const char *name, int64_t from, int64_t n) {
+    ida_buf b = {0};
+    for (int64_t i = from; i < from + n; i++) ida_buf_addf(&b, "{\"text\":\"Row %lld says: the state doesn't grow, é %lld.\"}\n",
+                                                           (long long)i, (long long)(i * i));
+    const char *path = in_dir(*state, name);
+    put_file(path, b.data, b.len);
+    ida_buf_free(&b);
+    return path;
+}
+
+static ida_status pack(const char *in, const char *out, double val, int64_t shard_tokens, bool split, ida_pack_stats *s) {
+    ida_pack_options o = {.inputs = &in, .n_inputs = 1, .out_dir = out, .val_fraction = val, .shard_tokens = shard_tokens,
+                          .split_blank_lines = split};
+    return ida_data_pack(tok, &o, NULL, NULL, s);
+}
+
+static int32_t *all_tokens(const char *dir, const char *split, int64_t *n) {
+    ida_dataset *d = NULL;
+    int32_t *ids = NULL;
+    if (ida_dataset_open(dir, split, true, &d)) fail_msg("%s", ida_last_error());
+    *n = ida_dataset_tokens(d);
+    ids = malloc((size_t)(*n + 1) * sizeof *ids);
+    assert_int_equal(ida_dataset_read(d, 0, *n, ids), IDA_OK);
+    ida_dataset_close(d);
+    return ids;
+}
+
+static void shards_hold_separator_then_document(void **state) {
+    const char *in = rows_file(state, "a.jsonl", 0, 3), *out = in_dir(*state, "plain");
+    ida_pack_stats s;
+    assert_int_equal(pack(in, out, 0, 0, false, &s), IDA_OK);
+    int64_t n, at = 0, k;
+    int32_t *ids = all_tokens(out, "train", &n), *doc;
+    for (int i = 0; i < 3; i++) {
+        char text[128];
+        int len = snprintf(text, sizeof text, "Row %d says: the state doesn't grow, é %d.", i, i * i);
+        assert_int_equal(ids[at++], ida_tokenizer_eos(tok));
+        assert_int_equal(ida_tokenizer_encode(tok, text, (size_t)len, false, &doc, &k), IDA_OK);
+        assert_memory_equal(ids + at, doc, (size_t)k * sizeof *doc);
+        at += k;
+        ida_ids_free(doc);
+    }
+    assert_int_equal(at, n);
+    assert_int_equal(s.documents, 3);
+    assert_int_equal(s.train_tokens, n);
+    assert_int_equal(s.val_tokens, 0);
+    assert_int_equal(s.shards, 1);
+    free(ids);
+    /* the file itself, byte for byte */
+    char *raw = get_file(in_dir(out, "train_000000.bin"), &k);
+    int32_t head[4];
+    memcpy(head, raw, sizeof head);
+    assert_int_equal(k, 1024 + 2 * n);
+    assert_int_equal(head[0], 20240520);
+    assert_int_equal(head[1], 1);
+    assert_int_equal(head[2], n);
+    assert_int_equal(head[3], 0);
+    free(raw);
+    assert_false(ida_exists(in_dir(out, "spool")));
+    ida_tokenizer *copy = NULL;
+    assert_int_equal(ida_tokenizer_load(out, &copy), IDA_OK);
+    assert_true(ida_tokenizer_hash(copy) == ida_tokenizer_hash(tok));
+    ida_tokenizer_free(copy);
+}
+
+/* Whatever the shard size and the thread count, the token stream is the same. */
+static void stream_does_not_depend_on_shard_size_or_threads(void **state) {
+    const char *in = rows_file(state, "a.jsonl", 0, 200);
+    int64_t want_n = 0;
+    int32_t *want = NULL;
+    static const int64_t sizes[] = {0, 7, 100, 1000};
+    int before = ida_get_threads();
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "size-%d", (int)i);
+        ida_pack_stats s;
+        ida_set_threads(1 + (int)i % 3);
+        assert_int_equal(pack(in, in_dir(*state, name), 0, sizes[i], false, &s), IDA_OK);
+        int64_t n;
+        int32_t *ids = all_tokens(in_dir(*state, name), "train", &n);
+        if (sizes[i]) assert_int_equal(s.shards, (n + sizes[i] - 1) / sizes[i]);
+        if (want) {
+            assert_int_equal(n, want_n);
+            assert_memory_equal(ids, want, (size_t)n * sizeof *ids);
+            free(ids);
+        } else {
+            want = ids; /* of one shard */
+            want_n = n;
+        }
+    }
+    ida_set_threads(before);
+    free(want);
+}
+
+static void one_token_shards(void **state) {
+    put_file(in_dir(*state, "tiny.txt"), "ab cd", 5);
+    ida_pack_stats s;
+    assert_int_equal(pack(in_dir(*state, "tiny.txt"), in_dir(*state, "ones"), 0, 1, false, &s), IDA_OK);
+    assert_int_equal(s.shards, s.train_tokens);
+    int64_t n;
+    int32_t *ids = all_tokens(in_dir(*state, "ones"), "train", &n);
+    assert_int_equal(ids[0], ida_tokenizer_eos(tok));
+    free(ids);
+}
+
+/* Long documents are encoded in parts; the ids are those of the whole. */
+static void a_long_document_gives_the_ids_of_the_whole(void **state) {
+    size_t n = 3 << 20;
+    char *text = malloc(n);
+    for (size_t i = 0; i < n; i++) text[i] = "the state, it's  12\n\n-- no"[(i * 7 + i / 31) % 26];
+    put_file(in_dir(*state, "long.txt"), text, (int64_t)n);
+    ida_pack_stats s;
+    assert_int_equal(pack(in_dir(*state, "long.txt"), in_dir(*state, "long"), 0, 0, false, &s), IDA_OK);
+    int64_t k, m;
+    int32_t *ids = all_tokens(in_dir(*state, "long"), "train", &m), *want;
+    assert_int_equal(ida_tokenizer_encode(tok, text, n, false, &want, &k), IDA_OK);
+    assert_int_equal(m, k + 1);
+    assert_memory_equal(ids + 1, want, (size_t)k * sizeof *ids);
+    ida_ids_free(want);
+    free(ids);
+    free(text);
+}
+
+static json_t *manifest(const char *dir) {
+    json_t *j = json_load_file(in_dir(dir, "manifest.json"), 0, NULL);
+    assert_non_null(j);
+    return j;
+}
+
+static const char *how(const char *dir) {
+    static char text[16];
+    json_t *j = manifest(dir);
+    snprintf(text, sizeof text, "%s", json_string_value(json_object_get(j, "split")));
+    json_decref(j);
+    return text;
+}
+
+/* The same document goes to the same side in any company and order. */
+static void split_by_hash_depends_on_the_document_only(void **state) {
+    ida_pack_stats a, b;
+    assert_int_equal(pack(rows_file(state, "a.jsonl", 0, 400), in_dir(*state, "hash-a"), 0.2, 0, false, &a), IDA_OK);
+    assert_int_equal(pack(rows_file(state, "b.jsonl", 200, 400), in_dir(*state, "hash-b"), 0.2, 0, false, &b), IDA_OK);
+    assert_string_equal(how(in_dir(*state, "hash-a")), "hash");
+    ida_dataset *d = NULL;
+    int64_t in_val = 0, n, *starts, docs;
+    assert_int_equal(ida_dataset_open(in_dir(*state, "hash-a"), "val", true, &d), IDA_OK);
+    in_val = ida_dataset_documents(d);
+    assert_in_range(in_val, 50, 110); /* 80 expected, standard deviation 8 */
+    assert_int_equal(ida_dataset_bytes(d), a.val_bytes);
+    assert_int_equal(ida_dataset_docs(d, &starts, &docs), IDA_OK);
+    assert_int_equal(docs, in_val);
+    ida_free(starts);
+    ida_dataset_close(d);
+    int32_t *va = all_tokens(in_dir(*state, "hash-a"), "val", &n);
+    int64_t m;
+    int32_t *vb = all_tokens(in_dir(*state, "hash-b"), "val", &m);
+    /* the second half of a's validation documents is the first half of b's */
+    int64_t shared = 0;
+    for (int64_t i = 0; i < n && !shared; i++)
+        if (va[i] == ida_tokenizer_eos(tok) && n - i <= m && memcmp(va + i, vb, (size_t)(n - i) * sizeof *va) == 0) shared =
+            n - i;
+    assert_true(shared > n / 4);
+    assert_int_equal(a.train_bytes + a.val_bytes, a.bytes);
+    free(va);
+    free(vb);
+}
+
+/* The 19 documents that waited in the spool and the 20th are not special. */
+static void document_19_20_and_21_switch_the_kind_of_split(void **state) {
+    for (int n = 18; n <= 22; n++) {
+        char name[32];
+        snprintf(name, sizeof name, "switch-%d", n);
+        ida_pack_stats s;
+        assert_int_equal(pack(rows_file(state, "s.jsonl", 0, n), in_dir(*state, name), 0.3, 0, false, &s), IDA_OK);
+        assert_string_equal(how(in_dir(*state, name)), n < 20 ? "tail" : "hash");
+        assert_int_equal(s.documents, n);
+        assert_int_equal(s.train_bytes + s.val_bytes, s.bytes);
+        assert_true(s.val_tokens > 0);
+    }
+}
+
+static void few_documents_give_their_tail_to_validation(void **state) {
+    ida_buf b = {0};
+    for (int i = 0; i < 3000; i++) ida_buf_addf(&b, "Line %d of one long text, é.\n%s", i, i == 1400 ? "\f" : "");
+    put_file(in_dir(*state, "novel.txt"), b.data, b.len);
+    ida_pack_stats s;
+    assert_int_equal(pack(in_dir(*state, "novel.txt"), in_dir(*state, "novel"), 0.1, 0, true, &s), IDA_OK);
+    assert_string_equal(how(in_dir(*state, "novel")), "tail");
+    assert_int_equal(s.documents, 2);
+    assert_int_equal(s.train_bytes + s.val_bytes, s.bytes);
+    double part = (double)s.val_tokens / (double)(s.val_tokens + s.train_tokens);
+    assert_true(part > 0.099 && part < 0.101);
+    int64_t n, m;
+    int32_t *train = all_tokens(in_dir(*state, "novel"), "train", &n), *val = all_tokens(in_dir(*state, "novel"), "val", &m);
+    int32_t eos = (int32_t)ida_tokenizer_eos(tok);
+    assert_int_equal(val[0], eos);
+    for (int64_t i = 1; i < m; i++) assert_int_not_equal(val[i], eos);
+    /* the cut is at a line's end, and both parts together are the text */
+    char *left, *right;
+    size_t nl, nr;
+    assert_int_equal(ida_tokenizer_decode(tok, train, n, true, &left, &nl), IDA_OK);
+    assert_int_equal(ida_tokenizer_decode(tok, val, m, true, &right, &nr), IDA_OK);
+    assert_int_equal(left[nl - 1], '\n');
+    assert_int_equal(nr, s.val_bytes);
+    assert_int_equal((int64_t)(nl + nr), b.len - 1); /* without the form feed */
+    assert_memory_equal(right, b.data + nl + 1, nr);
+    ida_string_free(left);
+    ida_string_free(right);
+    free(train);
+    free(val);
+    ida_buf_free(&b);
+}
+
+static int warned;
+static void keep_log(void *user, const char *line) {
+    (void)user;
+    warned += strstr(line, "larger validation fraction") != NULL;
+}
+
+static void an_empty_validation_split_is_said(void **state) {
+    ida_pack_stats s;
+    warned = 0;
+    ida_set_log(keep_log, NULL);
+    assert_int_equal(pack(rows_file(state, "a.jsonl", 0, 25), in_dir(*state, "noval"), 1e-9, 0, false, &s), IDA_OK);
+    ida_set_log(NULL, NULL);
+    assert_int_equal(s.val_tokens, 0);
+    assert_int_equal(warned, 1);
+    ida_dataset *d = NULL;
+    assert_int_equal(ida_dataset_open(in_dir(*state, "noval"), "val", true, &d), IDA_OK);
+    assert_int_equal(ida_dataset_tokens(d), 0);
+    ida_dataset_close(d);
+}
+
+static void bad_rows_are_left_out_and_counted(void **state) {
+    static const char rows[] = "{\"text\":\"one\"}\nbroken\n{\"text\":\"\"}\n{\"nothing\":0}\n";
+    put_file(in_dir(*state, "bad.jsonl"), rows, sizeof rows - 1);
+    ida_pack_stats s;
+    assert_int_equal(pack(in_dir(*state, "bad.jsonl"), in_dir(*state, "bad"), 0, 0, false, &s), IDA_OK);
+    assert_int_equal(s.bad_rows, 2);
+    assert_int_equal(s.documents, 2); /* an empty document is a document */
+    assert_int_equal(s.bytes, 3);
+    json_t *j = manifest(in_dir(*state, "bad"));
+    assert_int_equal(json_integer_value(json_object_get(j, "bad_rows")), 2);
+    json_decref(j);
+}
+
+static void refused(const char *in, const char *out, double val, int64_t shard, ida_status want) {
+    ida_pack_stats s;
+    assert_int_equal(pack(in, out, val, shard, false, &s), want);
+}
+
+static int64_t entries(void **state) {
+    char **names;
+    int64_t n;
+    assert_int_equal(ida_list_dir(*state, &names, &n), IDA_OK);
+    ida_names_free(names, n);
+    return n;
+}
+
+static void bad_requests_leave_nothing_behind(void **state) {
+    const char *in = rows_file(state, "a.jsonl", 0, 30), *out = in_dir(*state, "never");
+    put_file(in_dir(*state, "zero.txt"), "", 0);
+    put_file(in_dir(*state, "cut.txt.gz"), "\x1F\x8B\x08\0\0\0\0\0\0\3\xFF", 11);
+    put_file(in_dir(*state, "a-file"), "x", 1);
+    ida_mkdirs(in_dir(*state, "full"));
+    put_file(in_dir(*state, "full/x"), "x", 1);
+    int64_t before = entries(state);
+    refused(in, out, -0.1, 0, IDA_E_ARG);
+    refused(in, out, 0.6, 0, IDA_E_ARG);
+    refused(in, out, NAN, 0, IDA_E_ARG);
+    refused(in, out, 0, -1, IDA_E_ARG);
+    refused(in, out, 0, (int64_t)1 << 31, IDA_E_ARG);
+    refused(in, NULL, 0, 0, IDA_E_ARG);
+    refused(in, in_dir(*state, "full"), 0, 0, IDA_E_ARG);
+    refused(in, in_dir(*state, "a-file"), 0, 0, IDA_E_ARG);
+    refused(in_dir(*state, "absent.txt"), out, 0, 0, IDA_E_IO);
+    refused(in_dir(*state, "zero.txt"), out, 0.1, 0, IDA_E_FORMAT);
+    refused(in_dir(*state, "cut.txt.gz"), out, 0.1, 0, IDA_E_FORMAT);
+    assert_int_equal(entries(state), before);
+    assert_false(ida_exists(out));
+}
+
+static int cancel(void *user, const char *what, int64_t done, int64_t total) {
+    (void)user; (void)what; (void)done; (void)total;
+    return 1;
+}
+
+static void cancelling_leaves_nothing_and_an_empty_folder_is_taken(void **state) {
+    const char *in = rows_file(state, "a.jsonl", 0, 30), *out = in_dir(*state, "given");
+    ida_pack_options o = {.inputs = &in, .n_inputs = 1, .out_dir = out, .val_fraction = 0.1};
+    assert_int_equal(ida_mkdirs(out), IDA_OK);
+    int64_t before = entries(state);
+    assert_int_equal(ida_data_pack(tok, &o, cancel, NULL, NULL), IDA_E_CANCELLED);
+    assert_int_equal(entries(state), before);
+    assert_int_equal(ida_data_pack(tok, &o, NULL, NULL, NULL), IDA_OK);
+    assert_int_equal(entries(state), before);
+    assert_true(ida_exists(in_dir(out, "manifest.json")));
+    assert_int_equal(ida_data_pack(tok, &o, NULL, NULL, NULL), IDA_E_ARG); /* now it is not empty */
+    assert_int_equal(pack(in, in_dir(*state, "deep/er/out/"), 0, 0, false, NULL), IDA_OK);
+    assert_true(ida_exists(in_dir(*state, "deep/er/out/manifest.json")));
+}
+
+static void L36_full_disk_is_reported_and_leaves_nothing(void **state) {
+    const char *small = in_dir(*state, "small");
+    ida_mkdirs(small);
+    if (!mount_small(small)) skip();
+    ida_buf b = {0};
+    for (int i = 0; i < 60000; i++) ida_buf_addf(&b, "%d word and another %d\n", i, i * 31);
+    put_file(in_dir(*state, "large.txt"), b.data, b.len);
+    ida_buf_free(&b);
+    ida_status st = pack(in_dir(*state, "large.txt"), in_dir(small, "out"), 0.1, 0, false, NULL);
+    char **names;
+    int64_t n;
+    ida_list_dir(small, &names, &n);
+    ida_names_free(names, n);
+    unmount_small(small);
+    assert_int_equal(st, IDA_E_IO);
+    assert_int_equal(n, 0);
+}
+
+static void inspect_describes_the_set(void **state) {
+    char *text = NULL;
+    assert_int_equal(pack(rows_file(state, "a.jsonl", 0, 100), in_dir(*state, "look"), 0.2, 50, false, NULL), IDA_OK);
+    assert_int_equal(ida_data_inspect(in_dir(*state, "look"), &text), IDA_OK);
+    json_t *j = json_loads(text, 0, NULL), *train = json_object_get(json_object_get(j, "splits"), "train");
+    assert_int_equal(json_integer_value(json_object_get(j, "vocab_size")), ida_tokenizer_vocab_size(tok));
+    assert_int_equal(json_integer_value(json_object_get(train, "largest_id")), ida_tokenizer_eos(tok));
+    assert_true(json_integer_value(json_object_get(train, "documents")) > 60);
+    json_decref(j);
+    ida_string_free(text);
+    text = NULL;
+    assert_int_not_equal(ida_data_inspect(in_dir(*state, "absent"), &text), IDA_OK);
+    /* one flipped bit in a token */
+    int64_t n;
+    char *raw = get_file(in_dir(*state, "look/train_000001.bin"), &n);
+    raw[n - 2] ^= 1;
+    put_file(in_dir(*state, "look/train_000001.bin"), raw, n);
+    free(raw);
+    assert_int_equal(ida_data_inspect(in_dir(*state, "look"), &text), IDA_E_FORMAT);
+    assert_non_null(strstr(ida_last_error(), "train_000001.bin"));
+    assert_null(text);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(shards_hold_separator_then_document),
+        cmocka_unit_test(stream_does_not_depend_on_shard_size_or_threads),
+        cmocka_unit_test(one_token_shards),
+        cmocka_unit_test(a_long_document_gives_the_ids_of_the_whole),
+        cmocka_unit_test(split_by_hash_depends_on_the_document_only),
+        cmocka_unit_test(document_19_20_and_21_switch_the_kind_of_split),
+        cmocka_unit_test(few_documents_give_their_tail_to_validation),
+        cmocka_unit_test(an_empty_validation_split_is_said),
+        cmocka_unit_test(bad_rows_are_left_out_and_counted),
+        cmocka_unit_test(bad_requests_leave_nothing_behind),
+        cmocka_unit_test(cancelling_leaves_nothing_and_an_empty_folder_is_taken),
+        cmocka_unit_test(L36_full_disk_is_reported_and_leaves_nothing),
+        cmocka_unit_test(inspect_describes_the_set),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+"""Writes src/text/unicode_tables.h: character classes of Unicode 16.0, the version HF `tokenizers` classifies with.
+
+    python3 -m venv /tmp/v && /tmp/v/bin/pip install unicodedata2==16.0.0
+    /tmp/v/bin/python tools/gen_unicode.py > src/text/unicode_tables.h
+
+Not needed to build: the output is committed. Bits: 1 = \\p{L}, 2 = \\p{N}, 4 = White_Space, 8 = \\w (UTS 18 annex C).
+"""
+import sys
+
+import unicodedata2 as ucd
+
+VERSION = "16.0.0"
+LETTER, NUMBER, SPACE, WORD = 1, 2, 4, 8
+# Other_Alphabetic characters that are not marks: circled and squared letters.
+SYMBOL_LETTERS = ((0x24B6, 0x24E9), (0x1F130, 0x1F149), (0x1F150, 0x1F169), (0x1F170, 0x1F189))
+BLOCK = 256
+
+
+def char_class(c):
+    kind = ucd.category(chr(c))
+    bits = 0
+    if kind[0] == "L":
+        bits |= LETTER
+    elif kind[0] == "N":
+        bits |= NUMBER
+    # White_Space is exactly the separators and these controls.
+    elif kind in ("Zs", "Zl", "Zp") or 0x09 <= c <= 0x0D or c == 0x85:
+        bits |= SPACE
+    if kind[0] in "LM" or kind in ("Nd", "Nl", "Pc") or c in (0x200C, 0x200D):
+        bits |= WORD
+    elif any(lo <= c <= hi for lo, hi in SYMBOL_LETTERS):
+        bits |= WORD
+    return bits
+
+
+def rows(values, width=126):
+    line = ""
+    for v in values:
+        item = f"{v},"
+        if len(line) + len(item) > width:
+            yield "    " + line
+            line = ""
+        line += item
+    yield "    " + line
+
+
+def main():
+    if ucd.unidata_version != VERSION:
+        sys.exit(f"need Unicode {VERSION}, this unicodedata2 has {ucd.unidata_version}: pip install unicodedata2=={VERSION}")
+    classes = [char_class(c) for c in range(0x110000)]
+    blocks, index = {}, []
+    for base in range(0, len(classes), BLOCK):
+        index.append(blocks.setdefault(tuple(classes[base:base + BLOCK]), len(blocks)))
+    assert len(blocks) <= 256
+    packed = [block[i] | block[i + 1] << 4 for block in blocks for i in range(0, BLOCK, 2)]
+    print(f"/* unicode_tables.h - written by tools/gen_unicode.py from Unicode {VERSION}; do not edit.")
+    print(" * Class of code point c: nibble c % 256 of block ida_ucd_index[c / 256], low nibble first. */")
+    print(f"const uint8_t ida_ucd_index[{len(index)}] = {{")
+    print("\n".join(rows(index)))
+    print(f"}};\nconst uint8_t ida_ucd_blocks[{len(packed)}] = {{")
+    print("\n".join(rows(packed)))
+    print("};")
+
+
+if __name__ == "__main__":
+    main()

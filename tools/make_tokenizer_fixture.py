@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+"""Makes tests/data/tokenizer: a corpus of our own, tokenizers that HF `tokenizers` trained on it, and ids that HF gives.
+
+    pip install tokenizers==0.23.3
+    python tools/make_tokenizer_fixture.py tests/data/tokenizer
+
+corpus.txt      training text, one document
+trained.json    HF BpeTrainer on it: 256 bytes, merges, <|endoftext|> as last id; min_frequency 2
+flags.json      the same model, ids permuted, merges as pairs, add_prefix_space, ignore_merges, added tokens with every flag
+*.ids           one line per string: special(0|1), hex of the UTF-8 bytes ("-" = empty), ids
+pieces.txt      one line per string: hex of the bytes, lengths in bytes of the pieces HF's ByteLevel pre-tokenizer makes
+"""
+import json
+import os
+import random
+import sys
+
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+VOCAB = 800
+EOS = "<|endoftext|>"
+SEED_TEXT = [
+    "A state of fixed size follows the text, and every new token turns it a little further. Nothing is looked up again; "
+    "what the model knows of the past is what the state still holds.",
+    "The keys and the queries are maps into one basis. We read the state with the query, not with a softmax over all keys.",
+    "It's a long way: they're tired, we've walked 12 miles, I'd say 13, and you'll see the 7th hill "
+    "isn't far. He's sure. I'm not.",
+    "Der Zustand wächst nicht mit der Länge. Größe und Maß bleiben gleich, auch für übermäßig lange Texte.",
+    "L'état ne grandit pas. Où qu'on coupe le texte, la réponse est la même.",
+    "Состояние не растёт с длиной текста, и ответ не зависит от того, где его разрезать.",
+    "状態は長さによって大きくならない。文をどこで切っても答えは同じである。",
+    "for (int i = 0; i < n; i++) {\n    sum += x[i] * y[i];\n}\n\nreturn sum / n;",
+    "x = 3.14159; y = 2.71828; z = 100000; total = 1234567890",
+    "-------- ======== ........ ________ aaaaaaaa bbbbbb cccccccccc    \t\t\n\n\n\n",
+    "👩‍👩‍👧 🙂🙂🙂 🇩🇪 ½ ² ٣٤٥ Ⅷ",
+]
+
+
+def corpus():
+    rnd = random.Random(7)
+    words = sorted({w for t in SEED_TEXT for w in t.split(" ")})
+    out = []
+    for round_ in range(45):
+        out.append(rnd.choice(SEED_TEXT))
+        sentence = " ".join(rnd.choice(words) for _ in range(rnd.randrange(8, 60)))
+        end = rnd.choice([".", "!", "?\n", ";", "\n\n"])
+        out.append(sentence + end + rnd.choice(["-", "=", "a", "."]) * rnd.randrange(1, 23))
+    return "\n".join(out) + "\n"
+
+
+def byte_level(tok, prefix=False):
+    tok.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix)
+    tok.decoder = decoders.ByteLevel()
+    return tok
+
+
+def train(text):
+    tok = byte_level(Tokenizer(models.BPE()))
+    tok.train_from_iterator([text], trainers.BpeTrainer(vocab_size=VOCAB - 1, min_frequency=2, show_progress=False,
+                                                        initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+    doc = json.loads(tok.to_str())
+    doc["model"]["vocab"][EOS] = len(doc["model"]["vocab"])
+    doc["added_tokens"] = [added(doc["model"]["vocab"][EOS], EOS, special=True)]
+    return doc
+
+
+def added(token_id, content, **flags):
+    none = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized", "special"), False)
+    return {"id": token_id, "content": content, **none, **flags}
+
+
+def with_flags(doc):
+    doc = json.loads(json.dumps(doc))
+    vocab = doc["model"]["vocab"]
+    order = list(vocab)
+    random.Random(3).shuffle(order)
+    doc["model"]["vocab"] = {w: i for i, w in enumerate(order)}
+    doc["model"]["ignore_merges"] = True
+    doc["model"]["merges"] = [list(m) if isinstance(m, list) else m.split(" ") for m in doc["model"]["merges"]]
+    doc["pre_tokenizer"]["add_prefix_space"] = True
+    n = len(order)
+    doc["added_tokens"] = [
+        added(doc["model"]["vocab"][EOS], EOS, special=True),
+        added(n, "<pad>", special=True, lstrip=True, rstrip=True),
+        added(n + 1, "word", single_word=True, normalized=True),
+        added(n + 2, "<a>"),
+        added(n + 3, "<a><b>", normalized=True),
+        added(n + 4, "<a><b><c>", special=True),
+        added(n + 5, "  ", rstrip=True),
+        added(n + 6, "größe", single_word=True, lstrip=True),
+        added(n + 7, "\n<x>", lstrip=True, normalized=True),
+        added(n + 8, "状態", rstrip=True, normalized=True),
+    ]
+    return doc
+
+
+def strings(text, contents):
+    rnd = random.Random(11)
+    blanks = [" ", "  ", "\n", "\t", "\u00a0", "\u3000", "\u2009", "\u180e", "\u200b", "\r\n", "\x1c"]
+    marks = ["'", "’", "'s", "'S", "'ll", "''re", "é", "e\u0301", "中", "🙂", "٣", "½",
+             "\ufeff", "\U00010400", "\u1c8a", "-", "...", "_", "0"]
+    out = ["", " ", "\n", "a", "'", "'s", "word", " word ", "swordword", "größe", "  größe  ",
+           "<a><b><c>", "<a><b>", "<pad>  <pad>", "  \n<x>", "\u200d"]
+    for _ in range(190):
+        parts = []
+        for _ in range(rnd.randrange(1, 14)):
+            kind = rnd.randrange(4)
+            if kind == 0:
+                at = rnd.randrange(len(text))
+                parts.append(text[at:at + rnd.randrange(1, 12)])
+            else:
+                parts.append(rnd.choice([blanks, marks, contents][kind - 1]))
+        out.append("".join(parts))
+    out.append("a" * 300)
+    out.append(text[:600])
+    return out
+
+
+def to_hex(s):
+    return s.encode("utf-8").hex() or "-"
+
+
+def write_ids(tok, texts, path):
+    with open(path, "w", encoding="utf-8") as f:
+        for special in (1, 0):
+            tok.encode_special_tokens = not special
+            for s in texts:
+                f.write(f"{special} {to_hex(s)} {' '.join(map(str, tok.encode(s).ids))}\n".replace(" \n", "\n"))
+
+
+def main():
+    folder = sys.argv[1]
+    text = corpus()
+    plain = train(text)
+    flags = with_flags(plain)
+    texts = strings(text, [t["content"] for t in flags["added_tokens"]])
+    with open(os.path.join(folder, "corpus.txt"), "w", newline="", encoding="utf-8") as f:
+        f.write(text)
+    for name, doc in (("trained", plain), ("flags", flags)):
+        path = os.path.join(folder, name + ".json")
+        with open(path, "w", encoding="utf-8") as f:
+            json.dump(doc, f, ensure_ascii=False, separators=(",", ":"))
+        write_ids(Tokenizer.from_file(path), texts, os.path.join(folder, name + ".ids"))
+    pre = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    with open(os.path.join(folder, "pieces.txt"), "w", encoding="utf-8") as f:
+        for s in texts:
+            lengths = " ".join(str(len(piece)) for piece, _ in pre.pre_tokenize_str(s))  # one printable character per byte
+            f.write(f"{to_hex(s)} {lengths}\n".replace(" \n", "\n"))
+
+
+if __name__ == "__main__":
+    main()
