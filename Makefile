@@ -116,6 +116,7 @@ $B/src/eval/report.o: ALLC += -include $B/commit.h
 $B/src/eval/report.o: $B/commit.h
 
 include tests/tests.mk
+include src/ops/cuda/cuda.mk
 
 $B/rdb_text $B/tokenizer_pipe: $B/%: tools/%.c $B/libidattn.a
 	@mkdir -p $(@D)

@@ -1,0 +1,99 @@
+/* mixer.cuh - what the kernels of the mixer core share: sizes, tables of powers of Lam, the list of work. Private to ops/cuda.
+ *
+ * Notation of docs/method.md "chunk form": a group's chunk C and centre c = C/2 keep |Lam|^-c far from overflow. With
+ * F~_j = Bbar Lam^(c-j), E_i = Lam^(i-c) and the scaled state X~ = Lam^(c+1) X, all that a chunk does is
+ *     a = E (S F~ + Q X~_k)    o = tril(B F~^T) V + B X~_v, B = conj(c E)    X^ = X~ + F~^T Z    X~' = Lam^C X^
+ * A row of complex numbers over the modes is [re (mp) | im (mp)]; mp = 64 on the tuned path, else M. Padding is zero.
+ *
+ * Work is cut into tasks: a run of consecutive sequences and one query head. Heads that share keys and values each scan their own
+ * copy of the state. Invariant: what a task leaves is a pure function of its inputs; sums over tasks are taken in order. */
+#ifndef IDA_OPS_CUDA_MIXER_CUH
+#define IDA_OPS_CUDA_MIXER_CUH
+
+#include <cuda.h>
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+#include <stdint.h>
+
+#include "ops/cuda/interdomain.h"
+
+#define MIX_MAX_NATS 40.0
+enum { MIX_CHUNK = 64, MIX_TILE = 64, MIX_POWERS = MIX_CHUNK + MIX_CHUNK / 2 + 1 };
+/* Bytes of a state as the tuned path keeps it: two panels [128 rows of re, im][64] of bf16, keys then values. */
+enum { MIX_SLOT = 32768 };
+
+typedef struct mix_tables {
+    int *chunk; /* [G] */
+    double *b;  /* Bbar [G, 2 mp] */
+    float *pw;  /* Lam^n at row n + centre, n = -centre..C  [G, MIX_POWERS, 2 mp] */
+    float *f;   /* F~ [G, 64, 2 mp] */
+    float *gg;  /* real form of a -> conj(w(a) G), symmetric  [G, 2 mp, 2 mp] */
+    float4 *e;  /* tuned: E in the order of accumulators, 2048 float4 a group: ((w*8 + mode block)*2 + row half)*32 + lane */
+    unsigned char *f16, *gg16; /* tuned: panels of F~ (2 x 8 KiB) and gg (2 x 16 KiB) a group */
+} mix_tables;
+
+/* What a task leaves for the parameter gradients: sums over its tokens of dF~ [64, 2 mp], of dG [2, mp, mp] (re, im), and of the
+ * moments of log Lam [2 mp]. */
+static inline __host__ __device__ int64_t mix_record_floats(int64_t mp) { return 128 * mp + 2 * mp * mp + 2 * mp; }
+
+/* The tuned path cuts long sequences into parts of whole chunks when there are too few sequences and heads to fill the chip. A
+ * part that is not the last has full chunks only. slot: of the state before its first chunk. */
+typedef struct mix_part {
+    int begin, end, seq, index, last, slot;
+} mix_part;
+/* Floats of a state between parts, in the order of accumulators (interdomain_fwd.cu, interdomain_bwd.cu). */
+enum { MIX_STATE = 128 * 128 };
+
+/* Everything a kernel is told. */
+typedef struct mix_params {
+    int64_t n_seq, h, g, per, r, d, m, mp;
+    int chunk_limit, n_runs, tuned, hermitian, disc;
+    const int64_t *cu, *run0; /* [S+1]; first sequence of a run [n_runs+1] */
+    /* tuned: parts [n_parts] and the first part of a run [n_part_runs+1]; split: some sequence has more than one */
+    const mix_part *parts;
+    const int64_t *part_run0;
+    int n_parts, n_part_runs, split;
+    float *x_part,
+        *dx_part; /* [n_parts, H, MIX_STATE]: X~ before a part (index > 0); gradient of the state after it (not last) */
+    ida_ssm ssm;
+    mix_tables t;
+    const void *q, *k, *v, *dout;
+    void *o, *dq, *dk, *dv;
+    ida_state_ref state_in, state_out, dstate_out, dstate_in;
+    ida_ssm_grads dssm;
+    unsigned char *slots;               /* states before each chunk, and after the last, [slot, H] */
+    float *dk_head, *dv_head, *dx_head; /* per > 1: gradients by head [N,H,R], [N,H,D], [2,S,H,M,W] */
+    float *records;                     /* [runs, H, record], runs of either kind */
+    double *sums, *folded;              /* [G, record]; [G, 2 mp mp] */
+    float *work;                        /* generic: each CTA's own */
+    int64_t work_floats, work_blocks;
+} mix_params;
+
+static inline __host__ __device__ int64_t mix_state_at(const ida_state_ref *ref, int64_t s, int64_t g, int64_t size) {
+    return s * ref->stride + g * size;
+}
+
+/* Tensors [N, heads, width] of bf16 as the copy engine sees them: tiles of 64 rows of one head, swizzled as in tiles.h. */
+typedef struct mix_maps {
+    CUtensorMap q, k, v, dout;
+} mix_maps;
+
+/* Runs of the records of group g. */
+static inline __device__ int64_t mix_record_runs(const mix_params *p, int64_t g) {
+    return p->tuned && p->t.chunk[g] == MIX_CHUNK ? p->n_part_runs : p->n_runs;
+}
+
+/* The kernels, launched. */
+void mix_launch_fwd64(const mix_params *p, cudaStream_t stream);
+void mix_launch_parts64(const mix_params *p, cudaStream_t stream); /* x_part */
+void mix_launch_states64(const mix_params *p, cudaStream_t stream);
+cudaError_t mix_launch_bwd64(const mix_params *p, int64_t n_tokens, cudaStream_t stream);
+void mix_launch_fwd_any(const mix_params *p, bool bf16, int ctas, cudaStream_t stream);
+void mix_launch_bwd_any(const mix_params *p, bool bf16, int ctas, cudaStream_t stream);
+/* x_part from what the parts left: which = 0 states, in order; 1 gradients, from the last part. */
+void mix_launch_join(const mix_params *p, int which, cudaStream_t stream);
+void mix_launch_tables(const mix_params *p, cudaStream_t stream);
+void mix_launch_finish(const mix_params *p, bool bf16, int64_t n_tokens, cudaStream_t stream);
+int64_t mix_any_work_floats(const mix_params *p, int64_t blocks, bool bwd);
+
+#endif
