@@ -8,8 +8,8 @@ endif
 CONFIG  ?= release
 PREFIX  ?= /usr/local
 DESTDIR ?=
-# All cores, unless the caller chose; V=1 shows the commands.
-ifeq ($(filter -j%,$(MAKEFLAGS)),)
+# All cores (a sub-make has its parent's); V=1 shows the commands.
+ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
 endif
 SAY      = $(if $V,,@echo "  $1 $@";)
@@ -18,8 +18,9 @@ ARCH    := $(shell uname -m)
 
 WARN    := -Wall -Wextra -Werror -Wconversion -Wsign-conversion -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla \
            -Wno-float-conversion -Wno-unknown-warning-option
-DEPS    := openblas jansson libxxhash libzstd zlib
-PKGS    := build-essential pkg-config libopenblas-pthread-dev libjansson-dev libxxhash-dev libzstd-dev zlib1g-dev librandom123-dev
+DEPS    := openblas jansson libxxhash libzstd zlib libpcre2-8 libutf8proc
+PKGS    := build-essential pkg-config libopenblas-pthread-dev libjansson-dev libxxhash-dev libzstd-dev zlib1g-dev librandom123-dev \
+           libpcre2-dev libutf8proc-dev
 TESTPKGS := libcmocka-dev python3
 
 OPT.release := -O3 -DNDEBUG

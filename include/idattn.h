@@ -164,7 +164,9 @@ IDA_API ida_status ida_model_tensor(const ida_model *m, int64_t i, const char **
 
 typedef struct ida_tokenizer ida_tokenizer;
 
-/* HF tokenizer.json of the byte-level BPE (GPT-2) family, or a folder that holds one. */
+/* HF tokenizer.json of byte-level BPE (GPT-2, Llama-3, Qwen) or metaspace BPE with byte fallback (Llama-2, Mistral), a SentencePiece
+ * .model of BPE type, or a folder that holds tokenizer.json or tokenizer.model. What is not supported is refused by name. A large
+ * tokenizer.json is compiled once into $XDG_CACHE_HOME/idattn (or ~/.cache/idattn), by content, where that can be written. */
 IDA_API ida_status ida_tokenizer_load(const char *path, ida_tokenizer **out);
 /* Writes tokenizer.json at path, or in the folder path. HF tokenizers reads it and gives the same ids. */
 IDA_API ida_status ida_tokenizer_save(const ida_tokenizer *t, const char *path);
@@ -172,25 +174,44 @@ IDA_API void ida_tokenizer_free(ida_tokenizer *t);
 IDA_API int64_t ida_tokenizer_vocab_size(const ida_tokenizer *t);
 /* Id of the end-of-text token (also the document separator), or -1. */
 IDA_API int64_t ida_tokenizer_eos(const ida_tokenizer *t);
+/* Id that the template puts before a text, or -1. */
+IDA_API int64_t ida_tokenizer_bos(const ida_tokenizer *t);
 /* XXH3-64 of the tokenizer's content (vocabulary, merges, added tokens), independent of file layout. */
 IDA_API uint64_t ida_tokenizer_hash(const ida_tokenizer *t);
 /* UTF-8 (invalid bytes are legal and round-trip) to ids. special: special added tokens in the text become their ids;
  * else they stay text (untrusted or training text). Other added tokens always match, as in HF.
  * *ids is malloc'd: free with ida_ids_free. */
 IDA_API ida_status ida_tokenizer_encode(const ida_tokenizer *t, const char *text, size_t n_bytes, bool special, int32_t **ids, int64_t *n_ids);
+enum {
+    IDA_ENCODE_SPECIAL = 1,      /* special added tokens in the text become their ids */
+    IDA_ENCODE_TEMPLATE = 2,     /* add what the tokenizer's template puts around a text (BOS, EOS); a text that begins with these
+                                    tokens keeps its own, so there is exactly one BOS */
+};
+/* The same with flags. */
+IDA_API ida_status ida_tokenizer_encode_as(const ida_tokenizer *t, const char *text, size_t n_bytes, unsigned flags, int32_t **ids, int64_t *n_ids);
 IDA_API void ida_ids_free(int32_t *ids);
-/* Ids to bytes (exactly the bytes that were encoded). skip_special drops special added tokens. Caller frees *text
+/* Ids to bytes: those that were encoded, where the tokenizer can tell. skip_special drops special added tokens. Caller frees *text
  * (ida_string_free); it is NUL-terminated, *n_bytes excludes that. IDA_E_ARG on an id outside the vocabulary. */
 IDA_API ida_status ida_tokenizer_decode(const ida_tokenizer *t, const int32_t *ids, int64_t n_ids, bool skip_special, char **text, size_t *n_bytes);
-/* Raw bytes of one token, borrowed from the tokenizer; NULL when id is outside the vocabulary. */
+/* Ids to text as they come: whole characters only. All pieces joined are HF's text for all ids: UTF-8, with U+FFFD for bytes that make no
+ * character. Text that later ids can change is held back: an unfinished character, a run of byte tokens. */
+typedef struct ida_decoder ida_decoder;
+IDA_API ida_status ida_decoder_create(const ida_tokenizer *t, bool skip_special, ida_decoder **out);
+/* *text is borrowed until the next call on d. IDA_E_ARG on an id outside the vocabulary; nothing is taken then. */
+IDA_API ida_status ida_decoder_push(ida_decoder *d, const int32_t *ids, int64_t n_ids, const char **text, size_t *n_bytes);
+/* What was held back; then d is ready for another text. */
+IDA_API ida_status ida_decoder_end(ida_decoder *d, const char **text, size_t *n_bytes);
+IDA_API void ida_decoder_free(ida_decoder *d);
+/* Bytes that one token stands for (not at the start of a text, where a blank may be dropped), borrowed from the tokenizer; NULL when
+ * id is outside the vocabulary. */
 IDA_API const char *ida_tokenizer_piece(const ida_tokenizer *t, int64_t id, size_t *n_bytes, bool *is_special);
 
 typedef struct ida_bpe_options {
     int64_t vocab_size;          /* 257..1,048,576: 256 bytes, merges, and the end-of-text token (last id) */
     int64_t min_frequency;       /* a pair seen less often is not merged; >= 1, default 2 */
-    const char *const *inputs;   /* text files (.txt .jsonl, also .gz .zst); "-" = standard input as text */
+    const char *const *inputs;   /* text files (.txt .jsonl, also .gz .zst; .parquet); "-" = standard input as text */
     int64_t n_inputs;
-    const char *jsonl_key;       /* NULL = "text" */
+    const char *jsonl_key;       /* NULL = "text"; also the column of Parquet files */
 } ida_bpe_options;
 /* done/total in bytes while reading, then merges. Return non-zero to cancel. */
 typedef int ida_progress_fn(void *user, const char *what, int64_t done, int64_t total);
@@ -208,13 +229,37 @@ typedef struct ida_pack_options {
     double val_fraction;         /* of documents, chosen by hash of their bytes; 0..0.5. Fewer than 20 documents: the last part of
                                     the token stream, a document being cut if need be ("split" in the manifest tells which) */
     bool split_blank_lines;      /* .txt: a document ends at a form feed or at 3 or more newlines; else one file is one document */
+    const char *column;          /* of Parquet files; NULL = jsonl_key */
+    bool dedup;                  /* exact duplicates of an earlier document are left out; takes about 32 bytes a document */
+    bool resume;                 /* go on where an earlier call with the same options stopped; none: start */
 } ida_pack_options;
 typedef struct ida_pack_stats {
-    int64_t documents, bytes, train_tokens, val_tokens, train_bytes, val_bytes, bad_rows, shards;
+    int64_t documents, bytes, train_tokens, val_tokens, train_bytes, val_bytes, bad_rows, shards, duplicates;
 } ida_pack_stats;
-/* Tokenises into llm.c shards (docs/formats.md). A bad jsonl row is counted, logged with file and line, and skipped. */
+/* Tokenises into llm.c shards (docs/formats.md). Works in OUT_DIR.part, which becomes OUT_DIR when whole. A bad row (jsonl, Parquet) is
+ * counted, logged with file and row, listed in the manifest (the first 100), and skipped. After a kill, a failure or IDA_E_CANCELLED,
+ * OUT_DIR.part stays when shards were finished: `resume` goes on from there and gives the same bytes as an unbroken run. */
 IDA_API ida_status ida_data_pack(const ida_tokenizer *t, const ida_pack_options *o, ida_progress_fn *progress, void *user, ida_pack_stats *stats);
-/* Checks every shard against the manifest (sizes, checksums, id range) and describes the set as JSON. */
+/* Token shards that others made are read wherever a packed set is: llm.c's (uint16 and uint32), nanoGPT's, Megatron's .bin with .idx.
+ * The path is then a folder, a file, or a pattern of files, whose names tell train from val (docs/data.md). All zero: defaults. */
+typedef struct ida_data_source {
+    const char *val;             /* path of the validation split; NULL = the files of the same path whose names say val */
+    const char *format;          /* "llmc", "nanogpt", "megatron"; NULL = told from the files, but nanogpt, which has no header */
+    bool has_separator;
+    int64_t separator;           /* id that parts documents; else 50256 (uint32: 128000) when found. Megatron: the index parts them */
+} ida_data_source;
+
+/* Checks every shard against the manifest (sizes, checksums, id range) and describes the set as JSON: counts, document lengths with a
+ * histogram, and documents decoded. */
+typedef struct ida_inspect_options {
+    const char *path;            /* packed set, or shards of others */
+    ida_data_source source;
+    const ida_tokenizer *tokenizer; /* for the samples; NULL = the set's own, if it has one */
+    int64_t samples;             /* documents shown of each split, evenly spread */
+    int64_t sample_tokens;       /* of each at most; 0 = 64 */
+} ida_inspect_options;
+IDA_API ida_status ida_data_describe(const ida_inspect_options *o, char **json);
+/* The same with defaults and no samples. */
 IDA_API ida_status ida_data_inspect(const char *dir, char **json);
 
 /* ---------------------------------------------------------------- session: one timeline of fixed-size state */
@@ -282,10 +327,14 @@ typedef struct ida_train_options {
     int64_t eval_every, eval_tokens; /* 0 = only at the end / all of the validation set */
     int64_t save_every, keep;    /* 0 = only at the end; keep the newest K checkpoints, 0 = all */
     int64_t max_skips;           /* non-finite gradient: the step is skipped; after this many in a row training stops */
+    ida_data_source source;      /* of data_dir, when its shards are not ours; vocab_size of the config then bounds the ids */
 } ida_train_options;
 /* Rates, AdamW, clipping and caps of docs/method.md section 8 with the 125m interdomain model; a small run (1000 steps of 8 sequences,
  * evaluated and saved at the end) that callers adapt; paths NULL. */
 IDA_API void ida_train_defaults(ida_train_options *o);
+/* The recipe of docs/method.md section 8 for a size of the paper: "125m", "350m", "760m", "1.3b". Sets rates, batch (524,288 tokens),
+ * seq_len, steps and how often to evaluate and save; nothing else. IDA_E_ARG names the sizes. */
+IDA_API ida_status ida_train_recipe(const char *size, ida_train_options *o);
 
 typedef struct ida_train_event {
     /* POLL: nothing happened; asked before each micro-batch of an evaluation, so that a long one can be stopped. Never logged. */
@@ -319,6 +368,7 @@ typedef struct ida_ppl_options {
     int64_t stride;              /* new tokens per window, 1..window; 0 = window */
     bool carry_state;            /* fixed-state models: one pass, no window; required false for softmax layers */
     int64_t max_tokens;          /* 0 = all */
+    ida_data_source source;      /* of data_dir */
 } ida_ppl_options;
 /* JSON: protocol, tokens, bytes, documents, loss, perplexity, bits_per_byte, word and token counts. Every token of
  * every document but its first input is scored exactly once. */
@@ -330,6 +380,7 @@ typedef struct ida_length_options {
     int64_t multiple;            /* evaluate to multiple * T (1..64 and beyond); state is carried, never reset */
     int64_t buckets_per_len;     /* buckets per T; 0 = 4 */
     int64_t blocks;              /* independent blocks averaged; 0 = as many as the data gives, at most 16 */
+    ida_data_source source;      /* of data_dir */
 } ida_length_options;
 /* JSON: buckets [{begin, end, loss, tokens}], and loss at 1x, 2x, 4x ... (the last T tokens before each mark). */
 IDA_API ida_status ida_eval_length(const ida_model *m, const ida_length_options *o, ida_progress_fn *p, void *user, char **json);

@@ -1,28 +1,36 @@
 #!/usr/bin/env python3
-"""Compares idattn's tokenizer with HF `tokenizers` on random and adversarial strings. Not needed to build or test.
+"""Compares idattn's tokenizer with HF `tokenizers` (and `sentencepiece`) on random and adversarial strings. Not needed to build or test.
 
-    pip install tokenizers
+    pip install 'tokenizers==0.23.*' sentencepiece
     make build/release/tokenizer_pipe
-    python tools/check_tokenizer_oracle.py --pipe build/release/tokenizer_pipe --tokenizer tokenizer.json [--text FILE...]
-    python tools/check_tokenizer_oracle.py --pipe ... --encoder encoder.json[.xz] --bpe vocab.bpe[.xz]   # GPT-2's two files
+    python tools/check_tokenizer_oracle.py --pipe build/release/tokenizer_pipe FAMILY... [--count 100000] [--text FILE...]
 
-Ids must be equal with special tokens matched and with special tokens as text. Exit code 1 on the first difference,
-which is printed.
+FAMILY is a tokenizer.json[.xz]; ENCODER.json[.xz]+VOCAB.bpe[.xz] (GPT-2's two files); a SentencePiece .model; or the name of a tokenizer
+that is trained here on --text or a built-in corpus: qwen, smollm, split, gemma, metaspace, metaspace-first, metaspace-split, sp, sp-plain.
+
+Ids must be equal with special tokens matched, with special tokens as text and with the template's tokens; text must be equal for the
+ids of every string and for random ids, pushed one, three or all at a time. Exit code 1 on the first difference, which is printed.
 """
 import argparse
+import io
 import json
 import lzma
+import os
 import random
 import struct
 import subprocess
 import sys
 import tempfile
 
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+QWEN = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+ODD = r"(?<!x)[\p{Lu}\p{Lt}]?[\p{Ll}\p{M}]+(?i:'s|'ll)?|\p{N}{1,2}(?!\d)|[^\S\n]+|\n+|\w"
 
 
 def read(path):
-    data = open(path, "rb").read()
+    with open(path, "rb") as f:
+        data = f.read()
     return (lzma.decompress(data) if path.endswith(".xz") else data).decode("utf-8")
 
 
@@ -36,6 +44,100 @@ def gpt2(encoder, bpe):
     return tok
 
 
+def byte_level(pre, corpus, normalizer=None, alphabet=True, vocab=2000):
+    tok = Tokenizer(models.BPE())
+    tok.pre_tokenizer = pre
+    tok.decoder = decoders.ByteLevel()
+    if normalizer:
+        tok.normalizer = normalizer
+    tok.train_from_iterator(corpus, trainers.BpeTrainer(
+        vocab_size=vocab, show_progress=False, special_tokens=["<|endoftext|>", "<|im_start|>", "<|im_end|>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet() if alphabet else []))
+    return tok
+
+
+def metaspace(corpus, normalizer, pre, split_words=True, vocab=1500):
+    """Trained on words, then given the pieces around it: byte tokens, unk, and Llama-2's decoder."""
+    alphabet = "".join(sorted({c for t in corpus for c in t if c.isascii() or c in "\u00e9\u00df\u4e2d\u6587"}))
+    tok = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
+    tok.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always", split=split_words)
+    tok.train_from_iterator(["".join(c for c in t if c in alphabet) for t in corpus], trainers.BpeTrainer(
+        vocab_size=vocab, show_progress=False, special_tokens=["<unk>", "<s>", "</s>"] + [f"<0x{b:02X}>" for b in range(256)]))
+    doc = json.loads(tok.to_str())
+    doc["added_tokens"] = doc["added_tokens"][:3]
+    doc["normalizer"] = json.loads(normalizer.__getstate__()) if normalizer else None
+    doc["pre_tokenizer"] = json.loads(pre.__getstate__()) if pre else None
+    tok = Tokenizer.from_str(json.dumps(doc))
+    tok.post_processor = processors.TemplateProcessing(single="<s> $A </s>", pair="<s> $A $B", special_tokens=[("<s>", 1), ("</s>", 2)])
+    parts = [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()]
+    tok.decoder = decoders.Sequence(parts + ([decoders.Strip(" ", 1, 0)] if normalizer or not pre else []))
+    return tok
+
+
+def add_flags(tok):
+    tok.add_tokens([AddedToken("word", single_word=True), AddedToken("<a>", lstrip=True, normalized=False),
+                    AddedToken("<a><b>", rstrip=True), AddedToken("gr\u00f6\u00dfe", single_word=True, lstrip=True),
+                    AddedToken("two words", normalized=False), AddedToken("e\u0301x", normalized=True)])
+    tok.add_special_tokens([AddedToken("<pad>", special=True, lstrip=True, rstrip=True)])
+    return tok
+
+
+def odd_split():
+    pre = pre_tokenizers
+    return pre.Sequence([
+        pre.Split(" the", "merged_with_next"), pre.Split(Regex(ODD), "contiguous", invert=True), pre.Split("-", "merged_with_previous"),
+        pre.Split(Regex("z+"), "removed"), pre.Digits(), pre.ByteLevel(add_prefix_space=True, use_regex=False)])
+
+
+def with_regex(pattern):
+    pre = pre_tokenizers
+    return pre.Sequence([pre.Split(Regex(pattern), "isolated"), pre.ByteLevel(add_prefix_space=False, use_regex=False)])
+
+
+def llama_normalizer():
+    return normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
+
+
+def trained(name, corpus):
+    pre, norm = pre_tokenizers, normalizers
+    makers = {
+        "qwen": lambda: byte_level(with_regex(QWEN), corpus, norm.NFC()),
+        "smollm": lambda: byte_level(pre.Sequence([pre.Digits(individual_digits=True), pre.ByteLevel(add_prefix_space=False)]), corpus,
+                                     alphabet=False),
+        "split": lambda: byte_level(odd_split(), corpus),
+        "gemma": lambda: metaspace(corpus, norm.Replace(" ", "\u2581"), pre.Split(" ", "merged_with_previous")),
+        "metaspace": lambda: metaspace(corpus, llama_normalizer(), None),
+        "metaspace-first": lambda: metaspace(corpus, None, pre.Metaspace(prepend_scheme="first", split=False)),
+        "metaspace-split": lambda: metaspace(corpus, None, pre.Metaspace(prepend_scheme="always", split=True), split_words=False),
+    }
+    return add_flags(makers[name]())
+
+
+class SentencePiece:
+    """The little of HF's interface that is used below."""
+
+    def __init__(self, path=None, corpus=None, plain=False, vocab=1200):
+        import sentencepiece
+        if path is None:
+            out = io.BytesIO()
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=iter([line for t in corpus for line in t.split("\n") if line]), model_writer=out, vocab_size=vocab,
+                model_type="bpe", normalization_rule_name="identity", remove_extra_whitespaces=False, byte_fallback=not plain,
+                add_dummy_prefix=not plain, character_coverage=0.995, hard_vocab_limit=False, minloglevel=2,
+                allow_whitespace_only_pieces=True, split_digits=True, user_defined_symbols=[])
+            self.bytes = out.getvalue()
+        else:
+            with open(path, "rb") as f:
+                self.bytes = f.read()
+        self.sp = sentencepiece.SentencePieceProcessor(model_proto=self.bytes)
+
+    def words(self):
+        return [self.sp.id_to_piece(i).replace("\u2581", " ") for i in range(self.sp.get_piece_size())]
+
+    def ids(self, text):
+        return self.sp.encode(text)
+
+
 POOLS = [
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ",
     " \t\n\r\v\f\u0085\u00a0\u1680\u180e\u2000\u2003\u200a\u200b\u2028\u2029\u202f\u205f\u3000\ufeff\x1c\x1d\x1e\x1f\x00",
@@ -44,6 +146,7 @@ POOLS = [
     "!\"#$%&()*+,-./:;<=>?@[\\]^_`{|}~\u00a1\u00ab\u2014\u2026\u20ac",
     "\u00e9\u00df\u0130\u0131\u01c5\u02b0\u0301\u0327\u1c89\u1c8a\u0e01\u0e31\u0e33"
     "\u4e2d\u6587\uac00\u3042\u30a2\u05d0\u0627\u0915\u093e\u094d",
+    " \u2581\u2581 <0x41>  ",
     "\U0001f600\U0001f468\u200d\U0001f469\U0001f1e9\U0001f3fb\ufe0f"
     "\U00010400\U0001e900\U000e0100\U00030000\U0010ffff\ue000\ufffd",
 ]
@@ -55,7 +158,7 @@ def between(rnd):
 
 def strings(count, words, added, seed):
     rnd = random.Random(seed)
-    pieces = words + ["'s", "'re", "'LL", "  ", "\n\n", " '", "'t", "''s"] + added * 3
+    pieces = words + ["'s", "'re", "'LL", "  ", "\n\n", " '", "'t", "''s", "'\u017f", "\u2581", "<0x0A>", "\r\n", "!\n"] + added * 3
     for _ in range(count):
         kind = rnd.random()
         if kind < 0.35:
@@ -75,48 +178,100 @@ def strings(count, words, added, seed):
             yield rnd.choice(["a", "ab", "=", "-", " ", "\n", "\u00e9", "the", "0"]) * rnd.randrange(1, 3000)
 
 
-def ours(pipe, path, texts, special):
-    data = b"".join(struct.pack("<I", len(b)) + b for b in (t.encode("utf-8") for t in texts))
-    out = subprocess.run([pipe, path, "1" if special else "0"], input=data, stdout=subprocess.PIPE, check=True).stdout
-    at, ids = 0, []
-    for _ in texts:
+def pipe(opt, path, *args, data):
+    return subprocess.run([opt.pipe, path, *map(str, args)], input=data, stdout=subprocess.PIPE, check=True).stdout
+
+
+def records(out, size):
+    at = 0
+    while at < len(out):
         (n,) = struct.unpack_from("<I", out, at)
-        ids.append(list(struct.unpack_from(f"<{n}i", out, at + 4)))
-        at += 4 + 4 * n
-    assert at == len(out)
-    return ids
+        yield out[at + 4:at + 4 + n * size]
+        at += 4 + n * size
+
+
+def encode(opt, path, texts, flags):
+    data = b"".join(struct.pack("<I", len(b)) + b for b in (t.encode("utf-8") for t in texts))
+    return [list(struct.unpack(f"<{len(r) // 4}i", r)) for r in records(pipe(opt, path, "encode", flags, data=data), 4)]
+
+
+def decode(opt, path, lists, skip, step):
+    data = b"".join(struct.pack(f"<I{len(ids)}i", len(ids), *ids) for ids in lists)
+    return [r.decode("utf-8") for r in records(pipe(opt, path, "decode", int(skip), step, data=data), 1)]
+
+
+def compare(what, given, want, got):
+    assert len(want) == len(got)
+    for g, w, o in zip(given, want, got):
+        if w != o:
+            sys.exit(f"{what}: {g!r}\n  reference {w[:80]!r}\n  idattn    {o[:80]!r}")
+    print(f"  {what}: {len(got)} equal ({sum(map(len, got))} {'ids' if got and isinstance(got[0], list) else 'characters'})")
+
+
+def check_hf(opt, path, tok, texts, rnd):
+    ids_of = {}
+    for special in (True, False):
+        tok.encode_special_tokens = not special
+        for template in (False, True):
+            want = [e.ids for e in tok.encode_batch(texts, add_special_tokens=template)]
+            around = tok.encode("", add_special_tokens=True).ids
+            if template and around:  # ours keeps a BOS that the text has: exactly one
+                want = [w[1:] if w[:2] == around[:1] * 2 else w for w in want]
+            got = encode(opt, path, texts, special + 2 * template)
+            compare(f"ids, special={special}, template={template}", texts, want, got)
+            ids_of[special, template] = got
+    valid = sorted(tok.get_vocab(with_added_tokens=True).values())
+    odd = [i for i in valid if (tok.id_to_token(i) or "").startswith("<0x")] or valid
+    lists = ids_of[True, True] + [[rnd.choice(odd if rnd.random() < 0.5 else valid) for _ in range(rnd.randrange(0, 40))] for _ in texts]
+    for skip in (False, True):
+        want = tok.decode_batch(lists, skip_special_tokens=skip)
+        for step in (1, 3, 1 << 20):
+            compare(f"text, skip={skip}, {step} at a time", lists, want, decode(opt, path, lists, skip, step))
+
+
+def check(opt, family, scratch):
+    rnd = random.Random(opt.seed)
+    corpus = [read(p) for p in opt.text] or [read(os.path.join(os.path.dirname(__file__), "../tests/data/tokenizer/corpus.txt"))]
+    path = os.path.join(scratch, "tokenizer.json")
+    sp = SentencePiece(family) if family.endswith(".model") else SentencePiece(corpus=corpus, plain=family == "sp-plain") if family in ("sp", "sp-plain") else None
+    if sp:
+        path = os.path.join(scratch, "tokenizer.model")
+        with open(path, "wb") as f:
+            f.write(sp.bytes)
+        texts = list(strings(opt.count, sp.words(), ["<s>", "</s>"], opt.seed)) + [read(p) for p in opt.text] + [""]
+        texts = [t.replace("\0", "") for t in texts]  # sentencepiece ends a text there
+        compare("ids", texts, [sp.ids(t) for t in texts], encode(opt, path, texts, 0))
+        return
+    if "+" in family:
+        tok = gpt2(*family.split("+"))
+    elif os.path.exists(family):
+        tok = Tokenizer.from_str(read(family))
+    else:
+        tok = trained(family, corpus)
+    if os.path.exists(family):
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(read(family))
+    else:
+        tok.save(path)
+    added = [t.content for t in tok.get_added_tokens_decoder().values()]
+    vocab = sorted(tok.get_vocab())
+    words = [w.replace("\u0120", " ").replace("\u2581", " ") for w in random.Random(opt.seed).sample(vocab, min(2000, len(vocab)))]
+    texts = list(strings(opt.count, words, added, opt.seed)) + [read(p) for p in opt.text] + [""]
+    check_hf(opt, path, tok, texts, rnd)
 
 
 def main():
     arg = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arg.add_argument("--pipe", required=True)
-    arg.add_argument("--tokenizer")
-    arg.add_argument("--encoder")
-    arg.add_argument("--bpe")
     arg.add_argument("--count", type=int, default=100000)
     arg.add_argument("--seed", type=int, default=1)
     arg.add_argument("--text", nargs="*", default=[])
+    arg.add_argument("family", nargs="+")
     opt = arg.parse_args()
-    if opt.tokenizer:
-        path, tok = opt.tokenizer, Tokenizer.from_file(opt.tokenizer)
-    elif opt.encoder and opt.bpe:
-        tok = gpt2(opt.encoder, opt.bpe)
-        path = tempfile.NamedTemporaryFile(suffix=".json").name
-        tok.save(path)
-    else:
-        arg.error("give --tokenizer, or --encoder and --bpe")
-    added = [t.content for t in tok.get_added_tokens_decoder().values()]
-    vocab = sorted(tok.get_vocab())
-    words = [w.replace("\u0120", " ") for w in random.Random(opt.seed).sample(vocab, min(2000, len(vocab)))]
-    texts = list(strings(opt.count, words, added, opt.seed)) + [read(p) for p in opt.text] + [""]
-    for special in (True, False):
-        tok.encode_special_tokens = not special
-        mine = ours(opt.pipe, path, texts, special)
-        for text, got in zip(texts, mine):
-            want = tok.encode(text, add_special_tokens=False).ids
-            if want != got:
-                sys.exit(f"special={special} text={text!r}\n  HF     {want[:60]}\n  idattn {got[:60]}")
-        print(f"special={special}: {len(texts)} strings, {sum(map(len, mine))} ids, all equal")
+    for family in opt.family:
+        print(family, flush=True)
+        with tempfile.TemporaryDirectory() as scratch:
+            check(opt, family, scratch)
 
 
 if __name__ == "__main__":

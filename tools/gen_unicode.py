@@ -4,13 +4,16 @@
     python3 -m venv /tmp/v && /tmp/v/bin/pip install unicodedata2==16.0.0
     /tmp/v/bin/python tools/gen_unicode.py > src/text/unicode_tables.h
 
-Not needed to build: the output is committed. Bits: 1 = \\p{L}, 2 = \\p{N}, 4 = White_Space, 8 = \\w (UTS 18 annex C).
+Run it with Python 3.11, whose own unicodedata is of Unicode 14.0, as Debian 12's PCRE2 is: the characters that came later are listed by
+category, and the expressions of tokenizer.json get them added. Not needed to build: the output is committed. Bits: 1 = \\p{L}, 2 = \\p{N}, 4 = White_Space, 8 = \\w (UTS 18 annex C).
 """
 import sys
+import unicodedata as old
 
 import unicodedata2 as ucd
 
 VERSION = "16.0.0"
+PCRE2_VERSION = "14.0.0"
 LETTER, NUMBER, SPACE, WORD = 1, 2, 4, 8
 # Other_Alphabetic characters that are not marks: circled and squared letters.
 SYMBOL_LETTERS = ((0x24B6, 0x24E9), (0x1F130, 0x1F149), (0x1F150, 0x1F169), (0x1F170, 0x1F189))
@@ -34,6 +37,23 @@ def char_class(c):
     return bits
 
 
+def newer():
+    """(category, first, last) of what PCRE2's Unicode lacks; ideographs also as Han."""
+    found = []
+    for c in range(0x110000):
+        kind, was = ucd.category(chr(c)), old.category(chr(c))
+        if was != "Cn" or kind == "Cn":
+            continue
+        kinds = [kind] + (["Han"] if ucd.name(chr(c), "").startswith("CJK UNIFIED IDEOGRAPH") else [])
+        for k in kinds:
+            last = next((r for r in reversed(found) if r[0] == k), None)
+            if last and last[2] == c - 1:
+                last[2] = c
+            else:
+                found.append([k, c, c])
+    return sorted(found)
+
+
 def rows(values, width=126):
     line = ""
     for v in values:
@@ -48,6 +68,8 @@ def rows(values, width=126):
 def main():
     if ucd.unidata_version != VERSION:
         sys.exit(f"need Unicode {VERSION}, this unicodedata2 has {ucd.unidata_version}: pip install unicodedata2=={VERSION}")
+    if old.unidata_version != PCRE2_VERSION:
+        sys.exit(f"need a Python whose unicodedata is {PCRE2_VERSION} (3.11), this one has {old.unidata_version}")
     classes = [char_class(c) for c in range(0x110000)]
     blocks, index = {}, []
     for base in range(0, len(classes), BLOCK):
@@ -61,6 +83,12 @@ def main():
     print(f"}};\nconst uint8_t ida_ucd_blocks[{len(packed)}] = {{")
     print("\n".join(rows(packed)))
     print("};")
+    late = newer()
+    print(f"/* Later than Unicode {PCRE2_VERSION}. */")
+    print(f"const ida_uc_range ida_ucd_newer[IDA_UCD_NEWER] = {{")
+    print("\n".join(rows([f'{{"{k}", 0x{a:X}, 0x{b:X}}}' for k, a, b in late])))
+    print("};")
+    print(f"static_assert(IDA_UCD_NEWER == {len(late)}, \"unicode.h has the number of rows\");")
 
 
 if __name__ == "__main__":

@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
 """Makes tests/data/tokenizer: a corpus of our own, tokenizers that HF `tokenizers` trained on it, and ids that HF gives.
 
-    pip install tokenizers==0.23.3
+    pip install tokenizers==0.23.3 sentencepiece==0.2.3
     python tools/make_tokenizer_fixture.py tests/data/tokenizer
 
 corpus.txt      training text, one document
 trained.json    HF BpeTrainer on it: 256 bytes, merges, <|endoftext|> as last id; min_frequency 2
 flags.json      the same model, ids permuted, merges as pairs, add_prefix_space, ignore_merges, added tokens with every flag
 *.ids           one line per string: special(0|1), hex of the UTF-8 bytes ("-" = empty), ids
+llama3.json     its pattern, ignore_merges, NFC, a template with BOS; split.json: Split with every behaviour, Digits, a prefix blank
+metaspace.json  Llama-2's family: normalizer, byte fallback, unknown token; sp.model: trained by sentencepiece, identity normalization
+*.enc           flags (1 special tokens matched, 2 template added), hex, ids; for sp.model the ids of sentencepiece
+*.dec           skip special (0|1), hex of HF's text, ids
 pieces.txt      one line per string: hex of the bytes, lengths in bytes of the pieces HF's ByteLevel pre-tokenizer makes
 """
 import json
@@ -15,7 +19,9 @@ import os
 import random
 import sys
 
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+import check_tokenizer_oracle as families
 
 VOCAB = 800
 EOS = "<|endoftext|>"
@@ -128,6 +134,50 @@ def write_ids(tok, texts, path):
                 f.write(f"{special} {to_hex(s)} {' '.join(map(str, tok.encode(s).ids))}\n".replace(" \n", "\n"))
 
 
+LLAMA3 = families.QWEN.replace(r"|\p{N}|", r"|\p{N}{1,3}|")
+
+
+def llama3(text):
+    tok = families.byte_level(families.with_regex(LLAMA3), [text], normalizers.NFC(), vocab=480)
+    tok.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=False), processors.TemplateProcessing(
+        single="<|im_start|> $A", pair="<|im_start|> $A $B", special_tokens=[("<|im_start|>", 1)])])
+    doc = json.loads(families.add_flags(tok).to_str())
+    doc["model"]["ignore_merges"] = True
+    return Tokenizer.from_str(json.dumps(doc))
+
+
+def record(name, tok, texts, folder):
+    rnd = random.Random(13)
+    path = os.path.join(folder, name)
+    with open(path + ".json", "w", encoding="utf-8") as f:
+        json.dump(json.loads(tok.to_str()), f, ensure_ascii=False, separators=(",", ":"))
+    valid = sorted(tok.get_vocab().values())
+    lists = []
+    with open(path + ".enc", "w", encoding="utf-8") as f:
+        for i, text in enumerate(texts):
+            tok.encode_special_tokens = i % 2 == 0
+            ids = tok.encode(text, add_special_tokens=i % 4 > 1).ids
+            around = tok.encode("", add_special_tokens=True).ids[:1]
+            if i % 4 > 1 and around and ids[:2] == around * 2:  # exactly one BOS
+                ids = ids[1:]
+            f.write(f"{i % 4} {to_hex(text)} {' '.join(map(str, ids))}\n".replace(" \n", "\n"))
+            lists.append(ids)
+    with open(path + ".dec", "w", encoding="utf-8") as f:
+        low = [i for i in valid if i < 300]  # where the byte tokens are
+        for i, ids in enumerate(lists[:30] + [[rnd.choice(low if rnd.random() < 0.6 else valid) for _ in range(20)] for _ in range(40)]):
+            text = tok.decode(ids, skip_special_tokens=i % 2 == 1)
+            f.write(f"{i % 2} {to_hex(text)} {' '.join(map(str, ids))}\n".replace(" \n", "\n"))
+
+
+def record_sentencepiece(text, texts, folder):
+    sp = families.SentencePiece(corpus=[text], vocab=560)
+    with open(os.path.join(folder, "sp.model"), "wb") as f:
+        f.write(sp.bytes)
+    with open(os.path.join(folder, "sp.enc"), "w", encoding="utf-8") as f:
+        for t in texts:
+            f.write(f"0 {to_hex(t)} {' '.join(map(str, sp.ids(t)))}\n".replace(" \n", "\n"))
+
+
 def main():
     folder = sys.argv[1]
     text = corpus()
@@ -141,6 +191,13 @@ def main():
         with open(path, "w", encoding="utf-8") as f:
             json.dump(doc, f, ensure_ascii=False, separators=(",", ":"))
         write_ids(Tokenizer.from_file(path), texts, os.path.join(folder, name + ".ids"))
+    contents = ["word", "<a>", "<a><b>", "gr\u00f6\u00dfe", "two words", "e\u0301x", "<pad>", "<s>", "<|im_start|>", "\u2581", "<0x41>",
+                "'\u017f", "'LL", "!\n", "1234567", "zz", " the", "\u212b", "\ufb01"]
+    odd = [t for t in strings(text, contents) if "\u1c8a" not in t and len(t) < 120][:100]
+    record("llama3", llama3(text), odd, folder)
+    record("split", families.add_flags(families.byte_level(families.odd_split(), [text], vocab=420)), odd, folder)
+    record("metaspace", families.add_flags(families.metaspace([text], families.llama_normalizer(), None, vocab=520)), odd, folder)
+    record_sentencepiece(text, odd, folder)
     pre = pre_tokenizers.ByteLevel(add_prefix_space=False)
     with open(os.path.join(folder, "pieces.txt"), "w", encoding="utf-8") as f:
         for s in texts:

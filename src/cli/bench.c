@@ -87,7 +87,7 @@ static int run_bench(const options *o) {
 const command command_bench = {
     .name = "bench",
     .args = "NAME [KEY=VALUE...] [options]",
-    .summary = "measure: gemm, mixer, train, decode, prefill, threads, kernel-form",
+    .summary = "measure: gemm, mixer, train, decode, prefill, threads, kernel-form, tokenizer",
     .text = "A speed is shown only when the same kernel's correctness check is green; beside it stands the floor that this "
             "machine allows. Figures are medians after warm-up. An unknown KEY lists the keys a bench knows.",
     .min_args = 1,

@@ -189,10 +189,18 @@ int open_model(const options *o, const char *path, bool tokenizer_required, ida_
     return rc;
 }
 
-int config_from_options(const options *o, ida_config *cfg) {
-    const char *preset = opt_str(o, "preset"), *file = opt_str(o, "config"), *mixer = opt_str(o, "mixer");
+ida_data_source source_from_options(const options *o) {
+    return (ida_data_source){.val = opt_str(o, "val-data"),
+                             .format = opt_str(o, "data-format"),
+                             .has_separator = opt_given(o, "separator"),
+                             .separator = opt_int(o, "separator")};
+}
+
+int config_from_options(const options *o, const char *preset, ida_config *cfg) {
+    const char *file = opt_str(o, "config"), *mixer = opt_str(o, "mixer");
     ida_mixer_kind kind = IDA_MIXER_INTERDOMAIN;
     ida_status st;
+    if (opt_str(o, "preset") || file) preset = opt_str(o, "preset");
     if (preset && file) return usage_error(o->cmd, "--preset and --config exclude each other; give one");
     if (!preset && !file) return usage_error(o->cmd, "no model shape; give --preset NAME or --config FILE");
     if (mixer && (st = ida_mixer_parse(mixer, &kind))) return fail(o, st, NULL);

@@ -44,8 +44,18 @@ bool path_is_dir(const char *path);
  * stays NULL when there is none and none is required. 0, or the exit code after printing the failure; the caller frees both. */
 int open_model(const options *o, const char *path, bool tokenizer_required, ida_model **m, ida_tokenizer **t);
 
-/* --preset/--config, --mixer and --set, in this order, into *cfg. `o` has these options. 0, or the exit code. */
-int config_from_options(const options *o, ida_config *cfg);
+/* --data-format, --val-data and --separator. `o` has these options. */
+ida_data_source source_from_options(const options *o);
+#define OPT_DATA_SOURCE \
+    {"data-format", 0, OPT_CHOICE, "llmc|nanogpt|megatron", NULL, 0, 0, \
+     "of shards that others made; nanogpt has no header and must be named [told from the files]"}, \
+    {"val-data", 0, OPT_STR, "PATH", NULL, 0, 0, "where the validation shards are [the files of --data whose names say val]"}, \
+    {"separator", 0, OPT_INT, "ID", NULL, 0, 2147483647, \
+     "id that parts documents in shards that others made [50256 or 128000, if found]"}
+
+/* --preset/--config, --mixer and --set, in this order, into *cfg. `o` has these options. `preset` (NULL = none) is taken when
+ * neither of the first two is given. 0, or the exit code. */
+int config_from_options(const options *o, const char *preset, ida_config *cfg);
 #define OPT_MODEL_SHAPE \
     {"preset", 0, OPT_STR, "NAME", NULL, 0, 0, "a built-in shape: 125m, 350m, 760m, 1.3b, tiny or demo"}, \
     {"config", 0, OPT_STR, "FILE", NULL, 0, 0, "a config.json instead of a preset"}, \

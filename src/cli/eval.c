@@ -80,7 +80,8 @@ static int run_ppl(const options *o) {
                              .window = opt_given(o, "window") ? opt_int(o, "window") : cfg->max_position,
                              .stride = opt_int(o, "stride"),
                              .carry_state = !windows,
-                             .max_tokens = opt_int(o, "max-tokens")};
+                             .max_tokens = opt_int(o, "max-tokens"),
+                             .source = source_from_options(o)};
         catch_signals();
         if (opt_given(o, "stride") && !windows) {
             rc = usage_error(o->cmd, "--stride needs --window: without it this model reads a document in one pass");
@@ -107,6 +108,7 @@ const command command_eval_ppl = {
     .run = run_ppl,
     .options = (const option_spec[]){
         {"data", 'd', OPT_STR, "DIR", NULL, 0, 0, "packed set; its validation shards are scored"},
+        OPT_DATA_SOURCE,
         {"train-split", 0, OPT_FLAG, NULL, NULL, 0, 0, "score the training shards instead"},
         {"text", 0, OPT_STR, "FILE", NULL, 0, 0, "a text file, as one document"},
         {"tokenizer", 0, OPT_STR, "FILE", NULL, 0, 0, "tokenizer.json [the model's own]"},
@@ -129,7 +131,8 @@ static int run_length(const options *o) {
                             .train_len = opt_int(o, "train-len"),
                             .multiple = opt_int(o, "multiple"),
                             .buckets_per_len = opt_int(o, "buckets"),
-                            .blocks = opt_int(o, "blocks")};
+                            .blocks = opt_int(o, "blocks"),
+                            .source = source_from_options(o)};
     catch_signals();
     st = ida_eval_length(m, &e, progress_callback, &p, &text);
     rc = st ? fail(o, st, &p) : 0;
@@ -149,6 +152,7 @@ const command command_eval_length = {
     .run = run_length,
     .options = (const option_spec[]){
         {"data", 'd', OPT_STR, "DIR", NULL, 0, 0, "packed set; its validation shards are read"},
+        OPT_DATA_SOURCE,
         {"multiple", 0, OPT_INT, "N", "4", 1, 1048576, "evaluate up to N training lengths"},
         {"train-len", 0, OPT_INT, "T", "0", 0, OPT_MAX_INT, "training length; 0 = the model's"},
         {"buckets", 0, OPT_INT, "N", "4", 0, 4096, "buckets in a training length"},

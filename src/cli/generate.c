@@ -91,12 +91,15 @@ static int prompt_ids(const options *o, const ida_model *m, const ida_tokenizer 
     char *text = prompt_text(o, &bytes, &rc);
     if (rc) return rc;
     const ida_config *cfg = ida_model_config(m);
-    int64_t start = cfg->bos_id >= 0 ? cfg->bos_id : cfg->eos_id >= 0 ? cfg->eos_id : ida_tokenizer_eos(t);
+    int64_t start = cfg->bos_id >= 0 ? cfg->bos_id : ida_tokenizer_bos(t);
+    if (start < 0) start = cfg->eos_id >= 0 ? cfg->eos_id : ida_tokenizer_eos(t);
     ida_status st = text ? ida_tokenizer_encode(t, text, bytes, opt_flag(o, "special"), &enc, &n_enc) : IDA_OK;
     free(text);
     if (st) return fail(o, st, NULL);
-    bool add = position == 0 && start >= 0 && start < cfg->vocab_size && !opt_flag(o, "no-start") &&
-               !(n_enc > 0 && enc[0] == start);
+    bool typed = n_enc > 0 && enc[0] == start;
+    bool add = position == 0 && start >= 0 && start < cfg->vocab_size && !opt_flag(o, "no-start") && !typed;
+    if (typed && !opt_flag(o, "no-start"))
+        fprintf(stderr, "idattn %s: the prompt begins with the document-start token; no other is put before it\n", o->cmd->name);
     *ids = malloc(((size_t)n_enc + 1) * sizeof **ids);
     if (!*ids) {
         ida_ids_free(enc);

@@ -33,6 +33,58 @@ static void mixers_text(const ida_config *cfg, char *out, size_t size) {
     }
 }
 
+typedef struct cost {
+    ida_train_options t;
+    ida_train_plan plan;
+    double tokens, flops, tflops, hours;
+} cost;
+
+/* What training this shape takes: the recipe's tokens for a preset of the paper, or --tokens. Backward is twice the forward. */
+static int find_cost(const options *o, const ida_config *cfg, const ida_model_info *in, cost *c) {
+    const char *preset = opt_str(o, "preset");
+    ida_train_defaults(&c->t);
+    bool known = preset && ida_train_recipe(preset, &c->t) == IDA_OK;
+    if (!known && !opt_given(o, "tokens")) return usage_error(o->cmd, "--cost: there is no recipe for this shape; give --tokens");
+    int64_t per_step = c->t.batch * c->t.seq_len;
+    if (opt_given(o, "tokens")) c->t.steps = (opt_int(o, "tokens") - 1) / per_step + 1;
+    c->t.config = *cfg;
+    c->t.seq_len = cfg->max_position;
+    c->t.micro_batch = opt_int(o, "micro-batch");
+    if (c->t.batch % c->t.micro_batch) c->t.batch = c->t.micro_batch;
+    ida_status st = ida_train_make_plan(&c->t, &c->plan);
+    if (st) return fail(o, st, NULL);
+    c->tokens = (double)c->t.steps * (double)per_step;
+    c->flops = 3.0 * (double)in->flops_per_token * c->tokens;
+    c->tflops = opt_num(o, "tflops");
+    c->hours = c->flops / (c->tflops * 1e12) / 3600;
+    return 0;
+}
+
+static json_t *cost_json(const cost *c) {
+    const ida_train_plan *p = &c->plan;
+    return json_pack("{s:f, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I}", "tokens", c->tokens, "steps",
+                     (json_int_t)c->t.steps, "seq_len", (json_int_t)c->t.seq_len, "micro_batch",
+                     (json_int_t)c->t.micro_batch, "training_flops", c->flops, "tflops", c->tflops, "hours", c->hours,
+                     "shard_bytes", c->tokens * (c->t.config.vocab_size <= 65536 ? 2 : 4), "weight_bytes",
+                     (json_int_t)p->parameter_bytes, "gradient_bytes", (json_int_t)p->gradient_bytes, "optimizer_bytes",
+                     (json_int_t)p->optimizer_bytes, "activation_bytes", (json_int_t)p->activation_bytes, "scratch_bytes",
+                     (json_int_t)p->scratch_bytes, "memory_bytes", (json_int_t)p->total_bytes);
+}
+
+static void print_cost(const cost *c) {
+    char tokens[16], memory[24], weights[24], acts[24], shards[24];
+    const ida_train_plan *p = &c->plan;
+    human_count(c->tokens, tokens);
+    human_bytes(p->total_bytes, memory);
+    human_bytes(p->parameter_bytes + p->gradient_bytes + p->optimizer_bytes, weights);
+    human_bytes(p->activation_bytes + p->scratch_bytes, acts);
+    human_bytes((int64_t)c->tokens * (c->t.config.vocab_size <= 65536 ? 2 : 4), shards);
+    printf("training          %s tokens (%s of shards), %.3g flops\n", tokens, shards, c->flops);
+    printf("hours             %.4g at %g sustained Tflop/s, any number of devices together\n", c->hours, c->tflops);
+    printf("training memory   %s: %s for weights, gradients, optimiser; %s for a micro-batch of %lld x %lld tokens\n", memory,
+           weights, acts, (long long)c->t.micro_batch, (long long)c->t.seq_len);
+}
+
 static int run_info(const options *o) {
     progress p;
     ida_config cfg;
@@ -43,17 +95,23 @@ static int run_info(const options *o) {
     if (rc) return rc;
     if (o->n_args && (opt_given(o, "preset") || opt_given(o, "config") || opt_given(o, "mixer") || opt_given(o, "set")))
         return usage_error(o->cmd, "MODEL and --preset, --config, --mixer, --set exclude each other");
-    rc = o->n_args ? load_config(o, o->args[0], &cfg) : config_from_options(o, &cfg);
+    rc = o->n_args ? load_config(o, o->args[0], &cfg) : config_from_options(o, NULL, &cfg);
     if (rc) return rc;
     if ((st = ida_config_info(&cfg, &in)) || (st = ida_config_json(&cfg, &text))) return fail(o, st, &p);
+    cost c = {0};
+    if (opt_flag(o, "cost") && (rc = find_cost(o, &cfg, &in, &c))) {
+        ida_string_free(text);
+        return rc;
+    }
     json_t *config = parse_library_json(text);
     if (opt_flag(o, "json"))
-        return print_json(o, json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "parameters", (json_int_t)in.parameters,
+        return print_json(o, json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o*, s:o}", "parameters", (json_int_t)in.parameters,
                                        "parameter_bytes", (json_int_t)(in.parameters * 4), "flops_per_token",
                                        (json_int_t)in.flops_per_token, "state_bytes", (json_int_t)in.state_bytes,
                                        "state_bytes_per_token", (json_int_t)in.state_bytes_per_token, "state_bytes_1k",
                                        (json_int_t)state_at(&in, 1024), "state_bytes_64k", (json_int_t)state_at(&in, 65536),
-                                       "config", config ? config : json_null()));
+                                       "cost", opt_flag(o, "cost") ? cost_json(&c) : NULL, "config",
+                                       config ? config : json_null()));
     json_decref(config);
     char mixers[128], weights[24], s1[24], s64[24], flops[16];
     mixers_text(&cfg, mixers, sizeof mixers);
@@ -68,6 +126,7 @@ static int run_info(const options *o) {
     printf("parameters        %lld (%s in fp32)\n", (long long)in.parameters, weights);
     printf("state a sequence  %s at 1K tokens, %s at 64K\n", s1, s64);
     printf("flops per token   %s forward, at %lld tokens\n", flops, (long long)cfg.max_position);
+    if (opt_flag(o, "cost")) print_cost(&c);
     return EXIT_OK;
 }
 
@@ -75,7 +134,15 @@ const command command_info = {
     .name = "info",
     .args = "(MODEL | --preset NAME | --config FILE) [options]",
     .summary = "parameters, state bytes and flops of a model or a shape",
-    .text = "MODEL is a model folder, a run folder or a config.json. No weights are allocated for a shape.",
+    .text = "MODEL is a model folder, a run folder or a config.json. No weights are allocated for a shape. --cost adds what "
+            "training takes: the recipe's tokens for the paper's presets, three times the forward flops a token, the memory "
+            "that `train` plans.",
     .max_args = 1,
     .run = run_info,
-    .options = (const option_spec[]){OPT_MODEL_SHAPE, OPT_JSON, OPT_THREADS, OPT_QUIET, OPT_HELP, OPT_END}};
+    .options = (const option_spec[]){
+        OPT_MODEL_SHAPE,
+        {"cost", 0, OPT_FLAG, NULL, NULL, 0, 0, "also what training takes: tokens, flops, hours, memory"},
+        {"tokens", 0, OPT_INT, "N", NULL, 1, OPT_MAX_INT, "for --cost: tokens to train on [the recipe's]"},
+        {"tflops", 0, OPT_NUM, "X", "100", 1e-9, 1e9, "for --cost: sustained rate, 10^12 flops a second"},
+        {"micro-batch", 0, OPT_INT, "N", "1", 1, 1048576, "for --cost: sequences in memory at once"},
+        OPT_JSON, OPT_THREADS, OPT_QUIET, OPT_HELP, OPT_END}};

@@ -90,7 +90,8 @@ static int run_encode(const options *o) {
         ida_tokenizer_free(t);
         return EXIT_FAIL;
     }
-    st = ida_tokenizer_encode(t, given ? given : read, bytes, opt_flag(o, "special"), &ids, &n);
+    unsigned flags = (opt_flag(o, "special") ? IDA_ENCODE_SPECIAL : 0u) | (opt_flag(o, "template") ? IDA_ENCODE_TEMPLATE : 0u);
+    st = ida_tokenizer_encode_as(t, given ? given : read, bytes, flags, &ids, &n);
     ida_tokenizer_free(t);
     free(read);
     if (st) return fail(o, st, &p);
@@ -110,14 +111,15 @@ const command command_tokenizer_encode = {
     .name = "tokenizer encode",
     .args = "TOKENIZER [FILE] [options]",
     .summary = "text to token ids",
-    .text = "TOKENIZER is a tokenizer.json or a folder that holds one. The text is FILE, --text, or standard input. Any "
-            "bytes are legal.",
+    .text = "TOKENIZER is a tokenizer.json, a SentencePiece .model, or a folder that holds one. The text is FILE, --text, or "
+            "standard input. Any bytes are legal.",
     .min_args = 1,
     .max_args = 2,
     .run = run_encode,
     .options = (const option_spec[]){
         {"text", 0, OPT_STR, "TEXT", NULL, 0, 0, "the text itself"},
         {"special", 0, OPT_FLAG, NULL, NULL, 0, 0, "special tokens written in the text become their ids"},
+        {"template", 0, OPT_FLAG, NULL, NULL, 0, 0, "add the tokens that begin and end a text (one BOS, never two)"},
         OPT_JSON, OPT_THREADS, OPT_QUIET, OPT_HELP, OPT_END}};
 
 /* Ids separated by blanks, commas and square brackets. 0, or the exit code. */
@@ -145,6 +147,29 @@ static int parse_ids(const options *o, const char *text, size_t n_bytes, int32_t
     }
 }
 
+/* Valid UTF-8, as JSON needs it: U+FFFD stands for bytes that make no character. */
+static int decode_text(const options *o, const ida_tokenizer *t, const int32_t *ids, int64_t n, char **text, size_t *bytes) {
+    ida_decoder *d = NULL;
+    const char *part;
+    size_t k;
+    ida_status st = ida_decoder_create(t, opt_flag(o, "skip-special"), &d);
+    if (!st) st = ida_decoder_push(d, ids, n, &part, &k);
+    for (int last = 0; !st && last < 2; last++) {
+        char *grown = realloc(*text, *bytes + k + 1);
+        if (!grown) {
+            ida_decoder_free(d);
+            return fail_text(o, "out of memory");
+        }
+        *text = grown;
+        memcpy(grown + *bytes, part, k);
+        *bytes += k;
+        grown[*bytes] = 0;
+        if (!last) st = ida_decoder_end(d, &part, &k);
+    }
+    ida_decoder_free(d);
+    return st ? fail(o, st, NULL) : 0;
+}
+
 static int run_decode(const options *o) {
     progress p;
     ida_tokenizer *t = NULL;
@@ -161,11 +186,11 @@ static int run_decode(const options *o) {
         read = read_all(o, "-", MAX_TEXT_BYTES, &bytes);
         rc = read ? parse_ids(o, read, bytes, &ids, &n, &cap) : EXIT_FAIL;
     }
-    if (!rc && (st = ida_tokenizer_decode(t, ids, n, opt_flag(o, "skip-special"), &text, &bytes))) rc = fail(o, st, &p);
-    if (!rc && opt_flag(o, "json")) {
-        json_t *s = json_stringn(text, bytes);
-        if (s) rc = print_json(o, json_pack("{s:o, s:I}", "text", s, "n", (json_int_t)n));
-        else rc = fail_text(o, "the text is not valid UTF-8, which JSON needs; leave --json out");
+    bool json = opt_flag(o, "json");
+    if (!rc && !json && (st = ida_tokenizer_decode(t, ids, n, opt_flag(o, "skip-special"), &text, &bytes))) rc = fail(o, st, &p);
+    if (!rc && json) rc = decode_text(o, t, ids, n, &text, &bytes);
+    if (!rc && json) {
+        rc = print_json(o, json_pack("{s:o, s:I}", "text", json_stringn(text, bytes), "n", (json_int_t)n));
     } else if (!rc) {
         fwrite(text, 1, bytes, stdout);
     }
@@ -181,7 +206,7 @@ const command command_tokenizer_decode = {
     .args = "TOKENIZER [ID...] [options]",
     .summary = "token ids to text",
     .text = "The ids are arguments or, without any, standard input; blanks, commas and square brackets separate them. The "
-            "bytes are written as they are, with no newline added.",
+            "bytes are written as they are, with no newline added; --json has U+FFFD for bytes that make no character.",
     .min_args = 1,
     .max_args = -1,
     .run = run_decode,

@@ -191,7 +191,7 @@ static int shape_from_run(const options *o, const char *dir, ida_config *cfg) {
 }
 
 static int shape_from_options(const options *o, bool seq_len_known, ida_train_options *t) {
-    int rc = config_from_options(o, &t->config);
+    int rc = config_from_options(o, opt_str(o, "recipe"), &t->config);
     if (rc) return rc;
     if (seq_len_known) t->config.max_position = t->seq_len;
     else t->seq_len = t->config.max_position;
@@ -199,9 +199,12 @@ static int shape_from_options(const options *o, bool seq_len_known, ida_train_op
 }
 
 static int fill(const options *o, ida_train_options *t) {
+    const char *recipe = opt_str(o, "recipe");
     ida_train_defaults(t);
+    if (recipe && ida_train_recipe(recipe, t)) return fail(o, IDA_E_ARG, NULL);
     t->data_dir = opt_str(o, "data");
     t->out_dir = opt_str(o, "out");
+    t->source = source_from_options(o);
     t->resume = opt_flag(o, "resume");
     bool shape_given = opt_given(o, "preset") || opt_given(o, "config");
     char *dir = NULL;
@@ -281,7 +284,7 @@ static int run_train(const options *o) {
 
 const command command_train = {
     .name = "train",
-    .args = "(--preset NAME | --config FILE) --data DIR --out DIR [options]",
+    .args = "(--preset NAME | --config FILE | --recipe SIZE) --data PATH --out DIR [options]",
     .summary = "train a model on a packed set",
     .text = "Each step is also written to OUT/log.jsonl; checkpoints are OUT/step-N. SIGTERM, SIGINT and SIGUSR1 finish the "
             "step, save and exit 0; --resume then goes on, bit for bit as if it had not stopped. The vocabulary is that of "
@@ -289,8 +292,11 @@ const command command_train = {
     .run = run_train,
     .options = (const option_spec[]){
         OPT_MODEL_SHAPE,
-        {"data", 'd', OPT_STR, "DIR", NULL, 0, 0, "packed set"},
+        {"data", 'd', OPT_STR, "PATH", NULL, 0, 0, "packed set, or llm.c, nanoGPT or Megatron shards"},
+        OPT_DATA_SOURCE,
         {"out", 'o', OPT_STR, "DIR", NULL, 0, 0, "run folder"},
+        {"recipe", 0, OPT_CHOICE, "125m|350m|760m|1.3b", NULL, 0, 0,
+         "the paper's tokens, batch and rates for this size, and its preset when no shape is given; other options still count"},
         {"resume", 0, OPT_FLAG, NULL, NULL, 0, 0, "go on from the newest whole checkpoint in OUT (step 0 when there is none)"},
         {"plan", 0, OPT_FLAG, NULL, NULL, 0, 0, "print the memory that training takes, and stop"},
         {"steps", 0, OPT_INT, "N", "1000", 1, OPT_MAX_INT, "optimiser steps"},

@@ -11,10 +11,15 @@
 struct ida_inputs {
     const char *const *paths;
     int64_t n, at;
-    ida_text_options o;
+    ida_text_options o, told; /* told: whom on_bad belongs to */
     ida_text_reader *reader;
+    int64_t *bytes;           /* [n] */
+    int64_t given;            /* documents of the file in hand */
+    bool muted;
     int64_t done, total, bad; /* done, bad: of the files already closed */
 };
+
+static void pass_on(void *user, const char *path, int64_t row, const char *why);
 
 static ida_status check_path(const char *path, int64_t *bytes) {
     struct stat s;
@@ -29,21 +34,35 @@ static ida_status check_path(const char *path, int64_t *bytes) {
 ida_status ida_inputs_open(const char *const *paths, int64_t n, const ida_text_options *o, ida_inputs **out) {
     IDA_FAIL_IF(n < 1 || !paths, IDA_E_ARG, "no input files given");
     int64_t total = 0, standard = 0;
-    for (int64_t i = 0; i < n; i++) {
-        int64_t bytes = 0;
-        if (paths[i] && strcmp(paths[i], "-") == 0) standard++;
-        else IDA_TRY(check_path(paths[i], &bytes));
-        IDA_FAIL_IF(!ida_add64(total, bytes, &total), IDA_E_ARG, "the inputs are too large to count");
-    }
-    IDA_FAIL_IF(standard > 1, IDA_E_ARG, "standard input (-) is given %lld times", (long long)standard);
     ida_inputs *in = NULL;
+    ida_status st;
     IDA_TRY(IDA_CALLOC(in, 1, "inputs"));
+    IDA_TRY_GOTO(IDA_CALLOC(in->bytes, n, "inputs"));
+    for (int64_t i = 0; i < n; i++) {
+        if (paths[i] && strcmp(paths[i], "-") == 0) standard++;
+        else IDA_TRY_GOTO(check_path(paths[i], &in->bytes[i]));
+        if (!ida_add64(total, in->bytes[i], &total)) IDA_FAIL_GOTO(IDA_E_ARG, "the inputs are too large to count");
+    }
+    if (standard > 1) IDA_FAIL_GOTO(IDA_E_ARG, "standard input (-) is given %lld times", (long long)standard);
     in->paths = paths;
     in->n = n;
     in->o = *o;
+    if (o->on_bad) {
+        in->told = *o;
+        in->o.on_bad = pass_on;
+        in->o.user = in;
+    }
     in->total = standard ? 0 : total;
     *out = in;
     return IDA_OK;
+out:
+    ida_inputs_close(in);
+    return st;
+}
+
+static void pass_on(void *user, const char *path, int64_t row, const char *why) {
+    ida_inputs *in = user;
+    if (!in->muted) in->told.on_bad(in->told.user, path, row, why);
 }
 
 static void close_reader(ida_inputs *in) {
@@ -61,19 +80,53 @@ ida_status ida_inputs_next(ida_inputs *in, const char **text, int64_t *n, bool *
             if (*end) return IDA_OK;
             IDA_TRY(ida_text_open(in->paths[in->at], &in->o, &in->reader));
             in->at++;
+            in->given = 0;
         }
         IDA_TRY(ida_text_next(in->reader, text, n, end));
-        if (!*end) return IDA_OK;
+        if (!*end) {
+            in->given++;
+            return IDA_OK;
+        }
         close_reader(in);
     }
 }
 
+void ida_inputs_place(const ida_inputs *in, int64_t *file, int64_t *documents) {
+    *file = in->at ? in->at - 1 : 0;
+    *documents = in->given;
+}
+
+ida_status ida_inputs_go(ida_inputs *in, int64_t file, int64_t documents, ida_progress_fn *progress, void *user,
+                         const char **text,
+                         int64_t *n) {
+    IDA_FAIL_IF(in->at || file < 0 || file >= in->n || documents < 0, IDA_E_ARG, "there is no document %lld in input %lld",
+                (long long)documents, (long long)file);
+    ida_status st = IDA_OK;
+    bool end = false;
+    *text = NULL;
+    *n = 0;
+    for (; in->at < file; in->at++) in->done += in->bytes[in->at];
+    in->muted = true;
+    while (!st && in->given < documents) {
+        st = ida_inputs_next(in, text, n, &end);
+        if (!st && (end || in->at != file + 1))
+            st = ida_fail(IDA_E_FORMAT, __FILE__, __LINE__, "%s: holds fewer documents than it did: it has changed",
+                          in->paths[file]);
+        if (!st && progress && in->given % 1024 == 0 && progress(user, "skipping", ida_inputs_done(in), in->total))
+            st = ida_fail(IDA_E_CANCELLED, __FILE__, __LINE__, "stopped while skipping what was packed before");
+    }
+    in->muted = false;
+    return st;
+}
+
 int64_t ida_inputs_done(const ida_inputs *in) { return in->done + (in->reader ? ida_text_consumed(in->reader) : 0); }
+int64_t ida_inputs_bytes(const ida_inputs *in, int64_t file) { return in->bytes[file]; }
 int64_t ida_inputs_total(const ida_inputs *in) { return in->total; }
 int64_t ida_inputs_bad(const ida_inputs *in) { return in->bad + (in->reader ? ida_text_bad(in->reader) : 0); }
 
 void ida_inputs_close(ida_inputs *in) {
     if (!in) return;
     close_reader(in);
+    ida_free(in->bytes);
     ida_free(in);
 }

@@ -13,6 +13,14 @@ ida_status ida_inputs_next(ida_inputs *in, const char **text, int64_t *n, bool *
 int64_t ida_inputs_done(const ida_inputs *in);   /* file bytes read so far */
 int64_t ida_inputs_total(const ida_inputs *in);  /* of all files; 0 when standard input is one of them */
 int64_t ida_inputs_bad(const ida_inputs *in);
+int64_t ida_inputs_bytes(const ida_inputs *in, int64_t file); /* when it was opened; 0 = not a plain file */
+/* Where the last document came from: the number of its file and how many documents that file has given. */
+void ida_inputs_place(const ida_inputs *in, int64_t *file, int64_t *documents);
+/* Before the first document: goes to such a place. Its file is read again up to there, without telling of its bad rows; *text is
+ * the document at the place (NULL: none). IDA_E_FORMAT when the file has fewer. */
+ida_status ida_inputs_go(ida_inputs *in, int64_t file, int64_t documents, ida_progress_fn *progress, void *user,
+                         const char **text,
+                         int64_t *n);
 void ida_inputs_close(ida_inputs *in);
 
 #endif

@@ -52,14 +52,23 @@ static void clear_rows(ida_rows *r) {
 static ida_status add_sample(ida_rows *r, const ida_dataset *d, int64_t index) {
     int64_t from = index * r->T, left = ida_dataset_tokens(d) - 1 - from, n = left < r->T ? left : r->T;
     int32_t *ids = r->ids + r->n_tokens, *targets = r->targets + r->n_tokens;
-    int64_t separator = ida_dataset_separator(d);
+    int64_t separator = ida_dataset_separator(d), unscored = 0;
+    bool indexed = ida_dataset_indexed(d);
+    int64_t edge = indexed ? ida_dataset_next_start(d, from + 1) : 0;
     IDA_TRY(ida_dataset_read(d, from, n, ids));
     IDA_TRY(ida_dataset_read(d, from + n, 1, targets + n - 1));
     memcpy(targets, ids + 1, (size_t)(n - 1) * sizeof *targets);
-    for (int64_t i = 0; i < n; i++)
-        if (i == 0 || ids[i] == separator) r->cu[r->n_seq++] = r->n_tokens + i;
+    r->cu[r->n_seq++] = r->n_tokens;
+    for (int64_t i = 1; i <= n; i++) {
+        if (indexed ? from + i != edge : i == n || ids[i] != separator) continue;
+        if (i < n) r->cu[r->n_seq++] = r->n_tokens + i;
+        if (!indexed) continue;
+        targets[i - 1] = -1;
+        unscored++;
+        edge = ida_dataset_next_start(d, edge + 1);
+    }
     r->n_tokens += n;
-    r->n_scored += n;
+    r->n_scored += n - unscored;
     r->cu[r->n_seq] = r->n_tokens;
     return IDA_OK;
 }
@@ -71,6 +80,20 @@ static ida_status check_rows(const ida_rows *r, const ida_dataset *d, int64_t fi
     IDA_FAIL_IF(ida_dataset_samples(d, r->T) == 0, IDA_E_ARG,
                 "the data set has %lld tokens: at least 2 are needed, pack more text",
                 (long long)ida_dataset_tokens(d));
+    return IDA_OK;
+}
+
+ida_status ida_rank_share(int64_t batch, int64_t step, int64_t rank, int64_t world, int64_t *first, int64_t *rows) {
+    int64_t base;
+    IDA_FAIL_IF(world < 1 || rank < 0 || rank >= world, IDA_E_ARG, "rank %lld of %lld ranks", (long long)rank, (long long)world);
+    IDA_FAIL_IF(batch < world, IDA_E_ARG, "a batch of %lld sequences is too small for %lld ranks: use fewer, or a larger batch",
+                (long long)batch, (long long)world);
+    IDA_FAIL_IF(step < 0 || !ida_mul64(step, batch, &base) || !ida_add64(base, batch, &base), IDA_E_ARG,
+                "step %lld of %lld sequences",
+                (long long)step, (long long)batch);
+    int64_t each = batch / world, more = batch % world; /* the first `more` ranks take one row more */
+    *first = base - batch + rank * each + (rank < more ? rank : more);
+    *rows = each + (rank < more);
     return IDA_OK;
 }
 

@@ -1,5 +1,5 @@
 /* text.c - see text.h. Three layers: a byte source (plain, gzip, zstd; one fixed buffer each way), a splitter for plain text and
- * a line reader for jsonl. Memory is the two buffers plus one document. */
+ * a line reader for jsonl. Memory is the two buffers plus one document. Parquet files go to parquet.h. */
 #include "data/text.h"
 
 #include <errno.h>
@@ -10,6 +10,7 @@
 #include <zstd.h>
 
 #include "core/mem.h"
+#include "data/parquet.h"
 
 enum { IN_BYTES = 1 << 18, OUT_BYTES = 1 << 18, MAX_LOGGED = 20 };
 #define DEFAULT_MAX ((int64_t)1 << 30)
@@ -38,6 +39,7 @@ struct ida_text_reader {
     bool first_line;
     int64_t line, bad;
     json_t *row;
+    ida_parquet *parquet;           /* then `file` is NULL and nothing above is in use but line and bad */
 };
 
 static ida_status fill_in(ida_text_reader *r) {
@@ -134,10 +136,24 @@ static bool ends_with(const char *s, size_t n, const char *tail) {
     return n >= m && memcmp(s + n - m, tail, m) == 0;
 }
 
+static bool is_parquet(const ida_text_reader *r, size_t n) {
+    if (ends_with(r->path, n, ".parquet")) return true;
+    return r->in_n >= 4 && memcmp(r->in, "PAR1", 4) == 0 && !ends_with(r->path, n, ".txt") && !ends_with(r->path, n, ".jsonl");
+}
+
+static ida_status open_parquet(ida_text_reader *r) {
+    const ida_parquet_options o = {.column = r->o.column ? r->o.column : r->key};
+    IDA_FAIL_IF(r->file == stdin, IDA_E_UNSUPPORTED, "a Parquet file cannot be read from standard input: give the file's name");
+    FILE *f = r->file;
+    r->file = NULL;
+    return ida_parquet_open(f, r->path, &o, &r->parquet);
+}
+
 /* Looks at the name and the first bytes. */
 static ida_status detect(ida_text_reader *r) {
     IDA_TRY(fill_in(r));
     size_t n = strlen(r->path);
+    if (is_parquet(r, n)) return open_parquet(r);
     bool gz_name = ends_with(r->path, n, ".gz"), zst_name = ends_with(r->path, n, ".zst");
     n -= gz_name ? 3 : zst_name ? 4 : 0;
     r->jsonl = ends_with(r->path, n, ".jsonl") || ends_with(r->path, n, ".ndjson");
@@ -199,6 +215,7 @@ void ida_text_close(ida_text_reader *r) {
     if (r->file && r->file != stdin) fclose(r->file);
     if (r->gz_ready) inflateEnd(&r->gz);
     ZSTD_freeDStream(r->zs);
+    ida_parquet_close(r->parquet);
     json_decref(r->row);
     ida_free(r->path);
     ida_free(r->key);
@@ -292,6 +309,10 @@ static ida_status next_split(ida_text_reader *r, bool *have) {
 
 static void bad_row(ida_text_reader *r, const char *why) {
     r->bad++;
+    if (r->o.on_bad) {
+        r->o.on_bad(r->o.user, r->path, r->line, why);
+        return;
+    }
     if (r->bad <= MAX_LOGGED) ida_log("%s:%lld: row passed over: %s", r->path, (long long)r->line, why);
     if (r->bad == MAX_LOGGED) ida_log("%s: further bad rows are counted, not shown", r->path);
 }
@@ -360,9 +381,22 @@ static ida_status next_row(ida_text_reader *r, const char **text, int64_t *n, bo
     }
 }
 
+static ida_status next_parquet(ida_text_reader *r, const char **text, int64_t *n, bool *have) {
+    for (;;) {
+        bool end;
+        IDA_TRY(ida_parquet_next(r->parquet, text, n, &end));
+        *have = !end;
+        if (end || (*text && *n <= r->o.max_document_bytes)) return IDA_OK;
+        r->line = ida_parquet_row(r->parquet);
+        bad_row(r, *text ? "the row is longer than the limit for a document" : "the text is null");
+    }
+}
+
 ida_status ida_text_next(ida_text_reader *r, const char **text, int64_t *n, bool *end) {
     bool have = false;
-    if (r->jsonl) {
+    if (r->parquet) {
+        IDA_TRY(next_parquet(r, text, n, &have));
+    } else if (r->jsonl) {
         IDA_TRY(next_row(r, text, n, &have));
     } else {
         memmove(r->doc.data, r->doc.data + r->given, (size_t)(r->doc.len - r->given));
@@ -377,4 +411,4 @@ ida_status ida_text_next(ida_text_reader *r, const char **text, int64_t *n, bool
 }
 
 int64_t ida_text_bad(const ida_text_reader *r) { return r->bad; }
-int64_t ida_text_consumed(const ida_text_reader *r) { return r->consumed; }
+int64_t ida_text_consumed(const ida_text_reader *r) { return r->parquet ? ida_parquet_consumed(r->parquet) : r->consumed; }

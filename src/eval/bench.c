@@ -22,7 +22,8 @@ static const entry benches[] = {{"gemm", ida_bench_gemm_keys, ida_bench_gemm},
                                 {"decode", ida_bench_decode_keys, ida_bench_decode},
                                 {"prefill", ida_bench_prefill_keys, ida_bench_prefill},
                                 {"threads", ida_bench_threads_keys, ida_bench_threads},
-                                {"kernel-form", ida_bench_kernel_form_keys, ida_bench_kernel_form}};
+                                {"kernel-form", ida_bench_kernel_form_keys, ida_bench_kernel_form},
+                                {"tokenizer", ida_bench_tokenizer_keys, ida_bench_tokenizer}};
 enum { N_BENCHES = sizeof benches / sizeof *benches, WARM_UP = 2 };
 
 static ida_status unknown_key(const ida_bench_run *b, const char *arg) {
@@ -233,5 +234,6 @@ ida_status ida_bench(const char *name, const char *const *args, int64_t n_args, 
         json_decref(b.rows);
         return st;
     }
-    IDA_FAIL(IDA_E_ARG, "bench \"%s\" is not known; use one of: gemm, mixer, train, decode, prefill, threads, kernel-form", name);
+    IDA_FAIL(IDA_E_ARG,
+             "bench \"%s\" is not known; use one of: gemm, mixer, train, decode, prefill, threads, kernel-form, tokenizer", name);
 }

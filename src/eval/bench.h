@@ -27,9 +27,9 @@ typedef struct ida_bench_run {
 /* One bench per file; registered in bench.c. */
 typedef ida_status ida_bench_fn(ida_bench_run *b);
 ida_bench_fn ida_bench_gemm, ida_bench_mixer, ida_bench_train, ida_bench_decode, ida_bench_prefill, ida_bench_threads,
-    ida_bench_kernel_form;
+    ida_bench_kernel_form, ida_bench_tokenizer;
 extern const ida_bench_key ida_bench_gemm_keys[], ida_bench_mixer_keys[], ida_bench_train_keys[], ida_bench_decode_keys[],
-    ida_bench_prefill_keys[], ida_bench_threads_keys[], ida_bench_kernel_form_keys[];
+    ida_bench_prefill_keys[], ida_bench_threads_keys[], ida_bench_kernel_form_keys[], ida_bench_tokenizer_keys[];
 
 const char *ida_bench_str(const ida_bench_run *b, const char *key);
 /* IDA_E_ARG names key, value and range. */

@@ -102,7 +102,8 @@ ida_status ida_eval_length(const ida_model *m, const ida_length_options *o, ida_
     IDA_NEED(o);
     IDA_FAIL_IF(!o->data_dir, IDA_E_ARG, "evaluation by length needs a packed set");
     IDA_TRY(IDA_CALLOC(c, 1, "length evaluation"));
-    IDA_TRY_GOTO(ida_dataset_open(o->data_dir, "val", false, &d));
+    const ida_dataset_options from = {.path = o->data_dir, .source = &o->source, .vocab = ida_model_config(m)->vocab_size};
+    IDA_TRY_GOTO(ida_dataset_open_as(&from, "val", &d));
     IDA_TRY_GOTO(plan(c, ida_model_config(m), o, d));
     /* at most multiple * T, which is at most the tokens */
     IDA_TRY_GOTO(IDA_CALLOC(c->bucket, c->multiple * c->per_len, "buckets"));

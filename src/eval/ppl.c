@@ -96,13 +96,15 @@ static ida_status score_document(scorer *s, const source *src, int64_t begin, in
 static ida_status score_set(scorer *s, const ida_config *cfg, uint64_t tokenizer_hash, bool has_tokenizer) {
     ida_dataset *d = NULL;
     int64_t *starts = NULL, n_docs = 0;
-    ida_status st = ida_dataset_open(s->o->data_dir, s->o->use_train ? "train" : "val", false, &d);
+    const ida_dataset_options from = {.path = s->o->data_dir, .source = &s->o->source, .vocab = cfg->vocab_size};
+    ida_status st = ida_dataset_open_as(&from, s->o->use_train ? "train" : "val", &d);
     if (st) return st;
     int64_t vocab = ida_dataset_vocab(d), all = 0;
     if (vocab > cfg->vocab_size)
         IDA_FAIL_GOTO(IDA_E_ARG, "%s has ids up to %lld, the model's vocabulary is %lld: they do not belong together",
                       s->o->data_dir, (long long)vocab - 1, (long long)cfg->vocab_size);
-    if (has_tokenizer && ida_dataset_tokenizer_hash(d) != tokenizer_hash)
+    uint64_t packed_with = ida_dataset_tokenizer_hash(d); /* 0: shards of others do not tell */
+    if (has_tokenizer && packed_with && packed_with != tokenizer_hash)
         IDA_FAIL_GOTO(IDA_E_ARG, "%s was packed with another tokenizer than the one given", s->o->data_dir);
     IDA_TRY_GOTO(ida_dataset_docs(d, &starts, &n_docs));
     for (int64_t i = 0; i < n_docs; i++) all += starts[i + 1] > starts[i] ? starts[i + 1] - starts[i] - 1 : 0;

@@ -5,12 +5,14 @@
 #include "infer/session.h"
 
 #include "core/mem.h"
+#include "text/tokenizer.h"
 
 typedef struct run {
     ida_session *s;
     const ida_tokenizer *t;
     const ida_sample_options *o;
     ida_emitter *e;
+    ida_decoder *d;
     ida_candidate *scratch;
     int64_t vocab, eos, count;
     ida_finish finish;
@@ -22,6 +24,11 @@ static int64_t longest_piece(const ida_tokenizer *t, int64_t vocab) {
         if (ida_tokenizer_piece(t, id, &n, NULL) && n > most) most = n;
     }
     return (int64_t)most;
+}
+
+/* The text that an id adds; an id without a token adds none. */
+static ida_status text_of(run *r, int32_t id, const char **text, size_t *n) {
+    return ida_decoder_push(r->d, &id, ida_tokenizer_piece(r->t, id, NULL, NULL) ? 1 : 0, text, n);
 }
 
 static ida_status loop(run *r) {
@@ -40,9 +47,9 @@ static ida_status loop(run *r) {
         IDA_TRY(ida_session_feed(r->s, &id, 1, NULL));
         r->count++;
         size_t n = 0;
-        bool special = false;
-        const char *piece = ida_tokenizer_piece(r->t, id, &n, &special);
-        if (piece && !special) ida_emitter_put(r->e, piece, n);
+        const char *text;
+        IDA_TRY(text_of(r, id, &text, &n));
+        ida_emitter_put(r->e, text, n);
         if (ida_emitter_stopped(r->e) || ida_emitter_cancelled(r->e)) {
             r->finish = ida_emitter_cancelled(r->e) ? IDA_FINISH_CANCELLED : IDA_FINISH_STOP;
             return IDA_OK;
@@ -72,6 +79,12 @@ static ida_status prepare(run *r, const int32_t *prompt, int64_t n_prompt, ida_t
     IDA_FAIL_IF(r->vocab < 1, IDA_E_ARG, "the tokenizer has no ids");
     r->eos = ida_tokenizer_eos(r->t);
     IDA_TRY(ida_emitter_new(o->stop, o->n_stop, longest_piece(r->t, r->vocab), emit, user, &r->e));
+    IDA_TRY(ida_decoder_create_bytes(r->t, true, ida_session_position(r->s) > 0, &r->d));
+    for (int64_t i = 0; i < n_prompt; i++) { /* what the prompt begins, the generated text goes on with */
+        const char *text;
+        size_t n;
+        IDA_TRY(text_of(r, prompt[i], &text, &n));
+    }
     if (o->temperature > 0) IDA_TRY(IDA_ALLOC(r->scratch, r->vocab, "sampling"));
     return n_prompt > 0 ? ida_session_feed_until(r->s, prompt, n_prompt, prompt_stop, r->e) : IDA_OK;
 }
@@ -92,6 +105,7 @@ ida_status ida_generate(ida_session *s, const ida_tokenizer *t, const int32_t *p
     if (st == IDA_OK && n_generated) *n_generated = r.count;
     if (st == IDA_OK && finish) *finish = r.finish;
     ida_emitter_free(r.e);
+    ida_decoder_free(r.d);
     ida_free(r.scratch);
     return st;
 }

@@ -271,7 +271,7 @@ static ida_status finish(const trainer *t, ida_tokenizer **out) {
     memset(flags, IDA_TOKEN_USED | IDA_TOKEN_MODEL, (size_t)n + 1);
     ida_added eos = {.id = (int32_t)n, .special = true};
     ida_tokenizer_parts p = {.n_ids = n + 1, .strings = strings, .lengths = lengths, .flags = flags, .n_merges = t->n_merges,
-                             .merges = t->merges, .n_added = 1, .added = &eos, .byte_level_post = true};
+                             .merges = t->merges, .n_added = 1, .added = &eos};
     st = ida_tokenizer_build(&p, out);
 out:
     ida_free(strings);

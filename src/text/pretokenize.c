@@ -1,6 +1,8 @@
 /* pretokenize.c - see pretokenize.h. */
 #include "text/pretokenize.h"
 
+#include <stdbool.h>
+
 #include "text/unicode.h"
 
 enum { KIND_OTHER = 0, KIND_LETTER = IDA_UC_LETTER, KIND_NUMBER = IDA_UC_NUMBER, KIND_SPACE = IDA_UC_SPACE };
@@ -63,4 +65,51 @@ size_t ida_pretokenize_next(const uint8_t *s, size_t n) {
         end += step;
     }
     return end;
+}
+
+static bool is_newline(uint8_t c) { return c == '\r' || c == '\n'; }
+
+/* 's 't 'm 'd 're 've 'll in any case; U+017F folds to s. */
+static size_t any_case_contraction(const uint8_t *s, size_t n) {
+    if (n < 2) return 0;
+    uint8_t a = s[1] | 0x20, b = n > 2 ? s[2] | 0x20 : 0;
+    if (a == 's' || a == 't' || a == 'm' || a == 'd') return 2;
+    if ((a == 'r' && b == 'e') || (a == 'v' && b == 'e') || (a == 'l' && b == 'l')) return 3;
+    return n > 2 && s[1] == 0xC5 && s[2] == 0xBF ? 3 : 0;
+}
+
+/* Blanks from s on: up to their last newline when there is one; else as in the GPT-2 pattern. */
+static size_t blanks(const uint8_t *s, size_t n) {
+    size_t end = 0, last = 0, after_newline = 0;
+    while (end < n) {
+        size_t step;
+        if (kind_at(s + end, n - end, &step) != KIND_SPACE) break;
+        if (is_newline(s[end])) after_newline = end + 1;
+        last = end;
+        end += step;
+    }
+    if (after_newline) return after_newline;
+    return end == n || last == 0 ? end : last;
+}
+
+size_t ida_pretokenize_llama3(const uint8_t *s, size_t n, int max_digits) {
+    size_t len, next;
+    if (s[0] == '\'') {
+        len = any_case_contraction(s, n);
+        if (len) return len;
+    }
+    unsigned kind = kind_at(s, n, &len);
+    if (kind == KIND_LETTER) return run_end(s, n, len, KIND_LETTER);
+    if (kind == KIND_NUMBER) {
+        for (int i = 1; i < max_digits && len < n && kind_at(s + len, n - len, &next) == KIND_NUMBER; i++) len += next;
+        return len;
+    }
+    unsigned after = len < n ? kind_at(s + len, n - len, &next) : KIND_SPACE;
+    if (!is_newline(s[0]) && after == KIND_LETTER) return run_end(s, n, len + next, KIND_LETTER);
+    if (kind == KIND_OTHER || (s[0] == ' ' && after == KIND_OTHER && len < n)) {
+        size_t end = run_end(s, n, len, KIND_OTHER);
+        while (end < n && is_newline(s[end])) end++;
+        return end;
+    }
+    return blanks(s, n);
 }

@@ -1,13 +1,14 @@
 /* tokenizer.c - building the tables of a tokenizer and the public calls on it. Reading and writing files is tokenizer_json.c. */
 #include "text/tokenizer.h"
 
-#include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "core/json.h"
 #include "core/mem.h"
 
 /* Printable Latin-1 stands for itself, the other 68 bytes in order for U+0100 onwards (GPT-2's table). */
@@ -41,6 +42,19 @@ int32_t ida_tokenizer_find(const ida_tokenizer *t, const char *bytes, size_t n) 
     }
 }
 
+static void index_token(ida_tokenizer *t, int32_t id, const char *s, size_t n) {
+    uint64_t slot = word_hash(s, n) & t->word_mask;
+    while (t->words[slot] >= 0) slot = (slot + 1) & t->word_mask;
+    t->words[slot] = id;
+    if (t->pipe->byte_level) {
+        if (n == 1) t->byte_id[(uint8_t)s[0]] = id;
+    } else if (n == 1 && (uint8_t)s[0] < 0x80) {
+        t->ascii_id[(uint8_t)s[0]] = id;
+    } else if (n == sizeof IDA_METASPACE - 1 && memcmp(s, IDA_METASPACE, n) == 0) {
+        t->mark_id = id;
+    }
+}
+
 static ida_status build_tokens(ida_tokenizer *t, const ida_tokenizer_parts *p) {
     int64_t total = 0, words = 0;
     for (int64_t i = 0; i < p->n_ids; i++)
@@ -55,37 +69,53 @@ static ida_status build_tokens(ida_tokenizer *t, const ida_tokenizer_parts *p) {
     IDA_TRY(IDA_ALLOC(t->words, size, "token table"));
     memset(t->words, 0xFF, (size_t)size * sizeof *t->words);
     t->word_mask = (uint64_t)size - 1;
-    memset(t->byte_id, 0xFF, sizeof t->byte_id);
     t->n_ids = p->n_ids;
     for (int64_t i = 0; i < p->n_ids; i++) {
         t->start[i] = at;
-        t->flags[i] = p->strings[i] ? p->flags[i] : 0;
+        t->flags[i] = p->strings[i] ? p->flags[i] & (IDA_TOKEN_USED | IDA_TOKEN_MODEL | IDA_TOKEN_RAW) : 0;
         if (!p->strings[i]) continue;
         size_t n = (size_t)p->lengths[i];
         memcpy(t->bytes + at, p->strings[i], n);
         at += (int64_t)n;
-        if (!(t->flags[i] & IDA_TOKEN_MODEL) || (t->flags[i] & IDA_TOKEN_RAW)) continue;
-        uint64_t slot = word_hash(p->strings[i], n) & t->word_mask;
-        while (t->words[slot] >= 0) slot = (slot + 1) & t->word_mask;
-        t->words[slot] = (int32_t)i;
-        if (n == 1) t->byte_id[(uint8_t)p->strings[i][0]] = (int32_t)i;
+        if ((t->flags[i] & IDA_TOKEN_MODEL) && !(t->flags[i] & IDA_TOKEN_RAW)) index_token(t, (int32_t)i, p->strings[i], n);
     }
     t->start[p->n_ids] = at;
     t->bytes[at] = 0;
+    return IDA_OK;
+}
+
+/* Which bytes the model has tokens for. HF drops the others without a word; so do we, with one. */
+static ida_status check_bytes(ida_tokenizer *t) {
     int missing = 0, first = 0;
+    if (!t->pipe->byte_level && t->byte_fallback)
+        for (int b = 0; b < 256; b++) {
+            char name[8];
+            snprintf(name, sizeof name, "<0x%02X>", (unsigned)b);
+            t->byte_id[b] = ida_tokenizer_find(t, name, 6);
+        }
     for (int b = 255; b >= 0; b--)
         if (t->byte_id[b] < 0) {
             missing++;
             first = b;
         }
-    IDA_FAIL_IF(missing, IDA_E_UNSUPPORTED,
-                "the vocabulary lacks a token for %d of the 256 bytes (first: 0x%02X), so text would be lost: train it with "
-                "initial_alphabet=ByteLevel.alphabet()", missing, (unsigned)first);
+    t->all_bytes = missing == 0;
+    if (!missing || !t->pipe->byte_level) return IDA_OK;
+    IDA_FAIL_IF(missing == 256, IDA_E_FORMAT, "the vocabulary has no token for any byte, so it is not of the byte-level kind");
+    IDA_FAIL_IF(t->byte_fallback, IDA_E_UNSUPPORTED,
+                "byte_fallback with ByteLevel and a vocabulary that lacks bytes is not supported");
+    ida_log("the tokenizer has no token for %d of the 256 bytes (first: 0x%02X): text with them is %s", missing, (unsigned)first,
+            t->unk < 0 ? "lost" : "encoded as unknown");
     return IDA_OK;
 }
 
 /* The last rank of a pair counts; earlier ones are dropped and the ranks closed up, which keeps their order. */
 static ida_status build_merges(ida_tokenizer *t, const ida_tokenizer_parts *p) {
+    for (int64_t r = 0; r < p->n_merges; r++) {
+        const int32_t id[3] = {p->merges[r].left, p->merges[r].right, p->merges[r].product};
+        for (int k = 0; k < 3; k++)
+            IDA_FAIL_IF(id[k] < 0 || id[k] >= t->n_ids || !(t->flags[id[k]] & IDA_TOKEN_MODEL), IDA_E_FORMAT,
+                        "merge %lld has a bad id %d", (long long)r, id[k]);
+    }
     int64_t size = table_size(p->n_merges);
     IDA_TRY(IDA_ALLOC(t->pairs, size, "merge table"));
     memset(t->pairs, 0xFF, (size_t)size * sizeof *t->pairs);
@@ -105,6 +135,45 @@ static ida_status build_merges(ida_tokenizer *t, const ida_tokenizer_parts *p) {
         s->rank = (uint32_t)t->n_merges;
         t->merges[t->n_merges++] = m;
     }
+    if (!t->same_rank) return IDA_OK;
+    for (int64_t r = 1; r < t->n_merges; r++) { /* merges of one product lie together */
+        if (t->merges[r].product != t->merges[r - 1].product) continue;
+        ida_pair_slot *s = (ida_pair_slot *)(uintptr_t)ida_pair_find(t, t->merges[r].left, t->merges[r].right);
+        s->rank = ida_pair_find(t, t->merges[r - 1].left, t->merges[r - 1].right)->rank;
+    }
+    return IDA_OK;
+}
+
+static int edge_class(const ida_tokenizer *t, int32_t id, bool last) {
+    const size_t m = sizeof IDA_METASPACE - 1;
+    const char *s = t->bytes + t->start[id];
+    size_t n = (size_t)(t->start[id + 1] - t->start[id]);
+    if (n == 0) return IDA_CLASS_OTHER;
+    uint8_t c = (uint8_t)(last ? s[n - 1] : s[0]);
+    if (c < 0x80) return c;
+    return n >= m && memcmp(last ? s + n - m : s, IDA_METASPACE, m) == 0 ? IDA_CLASS_MARK : IDA_CLASS_OTHER;
+}
+
+/* Which borders between characters some merge crosses: at the others a piece can be cut, and the parts are cached. A waiting
+ * unknown token crosses every border but one before a known character. Merges of the unknown or of byte tokens go by no text:
+ * then nothing is cut. */
+static ida_status build_joins(ida_tokenizer *t) {
+    if (t->pipe->byte_level || t->ignore_merges) return IDA_OK;
+    for (int64_t i = 0; i < t->n_merges; i++) {
+        const int32_t id[2] = {t->merges[i].left, t->merges[i].right};
+        for (int k = 0; k < 2; k++) {
+            int64_t n = t->start[id[k] + 1] - t->start[id[k]];
+            if (id[k] == t->unk || n == 0 || (n == 6 && memcmp(t->bytes + t->start[id[k]], "<0x", 3) == 0)) return IDA_OK;
+        }
+    }
+    IDA_TRY(IDA_CALLOC(t->joins, IDA_CLASSES * IDA_CLASSES, "tokenizer borders"));
+    for (int64_t i = 0; i < t->n_merges; i++)
+        t->joins[edge_class(t, t->merges[i].left, true) * IDA_CLASSES + edge_class(t, t->merges[i].right, false)] = 1;
+    if (t->all_bytes || t->unk < 0) return IDA_OK;
+    for (int c = 0; c < IDA_CLASSES; c++) {
+        bool known = c < 128 ? t->ascii_id[c] >= 0 : c == IDA_CLASS_MARK && t->mark_id >= 0;
+        for (int a = 0; a < IDA_CLASSES && !known; a++) t->joins[a * IDA_CLASSES + c] = 1;
+    }
     return IDA_OK;
 }
 
@@ -113,13 +182,50 @@ static int compare_ids(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static int compare_bytes(const void *a, const void *b, void *user) {
+static int compare_patterns(const void *a, const void *b, void *user) {
     const ida_tokenizer *t = user;
-    int32_t x = t->added[*(const int32_t *)a].id, y = t->added[*(const int32_t *)b].id;
-    int64_t n = t->start[x + 1] - t->start[x], m = t->start[y + 1] - t->start[y];
-    int c = memcmp(t->bytes + t->start[x], t->bytes + t->start[y], (size_t)(n < m ? n : m));
-    return c ? c : (n > m) - (n < m);
+    const ida_added *x = &t->added[*(const int32_t *)a], *y = &t->added[*(const int32_t *)b];
+    int c = memcmp(x->pattern, y->pattern, (size_t)(x->n_pattern < y->n_pattern ? x->n_pattern : y->n_pattern));
+    return c ? c : (x->n_pattern > y->n_pattern) - (x->n_pattern < y->n_pattern);
 }
+
+/* Contents and patterns into one block: offsets first (the block moves as it grows), pointers last. */
+static ida_status copy_added(ida_tokenizer *t, const ida_tokenizer_parts *p) {
+    ida_buf all = {0}, work[2] = {{0}, {0}};
+    ida_match_room *room = NULL;
+    ida_status st;
+    IDA_TRY_GOTO(ida_match_room_new(&room));
+    IDA_TRY_GOTO(ida_buf_add(&all, "", 0));
+    for (int64_t i = 0; i < t->n_added; i++) {
+        ida_added *a = &t->added[i];
+        if (a->id < 0 || a->id >= p->n_ids || !p->strings[a->id])
+            IDA_FAIL_GOTO(IDA_E_FORMAT, "added token %lld has a bad id", (long long)i);
+        const uint8_t *s = (const uint8_t *)(a->content ? a->content : p->strings[a->id]), *normal = s;
+        size_t n = (size_t)(a->content ? a->n : p->lengths[a->id]), n_normal = n;
+        if (a->normalized) IDA_TRY_GOTO(ida_normalize(t->pipe, room, s, n, work, &normal, &n_normal));
+        if (n_normal == 0 || n_normal > INT32_MAX)
+            IDA_FAIL_GOTO(IDA_E_FORMAT, "added token %lld is empty once normalized", (long long)i);
+        IDA_TRY_GOTO(ida_buf_add(&all, s, n));
+        IDA_TRY_GOTO(ida_buf_add(&all, normal, n_normal));
+        a->n = (int32_t)n;
+        a->n_pattern = (int32_t)n_normal;
+    }
+    t->added_bytes = all.data;
+    all.data = NULL;
+    for (int64_t i = 0, at = 0; i < t->n_added; i++) {
+        ida_added *a = &t->added[i];
+        a->content = t->added_bytes + at;
+        a->pattern = a->content + a->n;
+        at += a->n + a->n_pattern;
+    }
+out:
+    ida_match_room_free(room);
+    for (int i = 0; i < 2; i++) ida_buf_free(&work[i]);
+    ida_buf_free(&all);
+    return st;
+}
+
+static bool is_content(const ida_added *a, const char *s, size_t n) { return (size_t)a->n == n && memcmp(a->content, s, n) == 0; }
 
 static ida_status build_added(ida_tokenizer *t, const ida_tokenizer_parts *p) {
     static const char *const ends[] = {"<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>", "<|eos|>", "[EOS]"};
@@ -128,21 +234,26 @@ static ida_status build_added(ida_tokenizer *t, const ida_tokenizer_parts *p) {
     t->n_added = p->n_added;
     if (p->n_added) memcpy(t->added, p->added, (size_t)p->n_added * sizeof *t->added);
     qsort(t->added, (size_t)t->n_added, sizeof *t->added, compare_ids);
+    IDA_TRY(copy_added(t, p));
     for (int64_t i = 0; i < t->n_added; i++) {
         const ida_added *a = &t->added[i];
         t->flags[a->id] |= (uint8_t)(IDA_TOKEN_ADDED | (a->special ? IDA_TOKEN_SPECIAL : 0));
         ida_matcher *m = &t->pass[a->normalized];
         m->index[m->n++] = (int32_t)i;
         m->plain |= !a->special;
-        m->first[(uint8_t)t->bytes[t->start[a->id]]] = true;
+        m->first[(uint8_t)a->pattern[0]] = true;
     }
-    for (int pass = 0; pass < 2; pass++) qsort_r(t->pass[pass].index, (size_t)t->pass[pass].n, sizeof(int32_t), compare_bytes, t);
+    for (int pass = 0; pass < 2; pass++)
+        qsort_r(t->pass[pass].index, (size_t)t->pass[pass].n, sizeof(int32_t), compare_patterns, t);
     t->eos = -1;
     for (size_t e = 0; e < sizeof ends / sizeof *ends && t->eos < 0; e++)
-        for (int64_t i = 0; i < t->n_added; i++) {
-            int32_t id = t->added[i].id;
-            size_t n = (size_t)(t->start[id + 1] - t->start[id]);
-            if (t->added[i].special && n == strlen(ends[e]) && memcmp(t->bytes + t->start[id], ends[e], n) == 0) t->eos = id;
+        for (int64_t i = 0; i < t->n_added; i++)
+            if (t->added[i].special && is_content(&t->added[i], ends[e], strlen(ends[e]))) t->eos = t->added[i].id;
+    for (int after = 0; after < 2; after++)
+        for (int64_t i = 0; i < (after ? t->pipe->n_after : t->pipe->n_before); i++) {
+            int32_t id = (after ? t->pipe->after : t->pipe->before)[i];
+            IDA_FAIL_IF(id >= t->n_ids || !(t->flags[id] & IDA_TOKEN_USED), IDA_E_FORMAT,
+                        "the template names the id %d, which is no token", id);
         }
     return IDA_OK;
 }
@@ -152,9 +263,17 @@ static uint64_t content_hash(const ida_tokenizer *t) {
     XXH3_state_t s;
     XXH3_64bits_reset(&s);
     uint64_t head[4] = {(uint64_t)t->n_ids, (uint64_t)t->n_merges, (uint64_t)t->n_added,
-                        (uint64_t)t->add_prefix_space | (uint64_t)t->ignore_merges << 1};
+                        (uint64_t)(t->pipe->plain_gpt2 && t->pipe->add_prefix_space) | (uint64_t)t->ignore_merges << 1};
     XXH3_64bits_update(&s, head, sizeof head);
-    XXH3_64bits_update(&s, t->flags, (size_t)t->n_ids);
+    if (!t->pipe->plain_gpt2) { /* the pre-tokenizer of GPT-2 says no more than its prefix */
+        const int32_t more[5] = {t->unk, t->byte_fallback, t->fuse_unk, t->same_rank, 0};
+        XXH3_64bits_update(&s, more, sizeof more);
+        for (int i = 0; i < 4; i++) XXH3_64bits_update(&s, t->pipe->source[i], strlen(t->pipe->source[i]) + 1);
+    }
+    for (int64_t i = 0; i < t->n_ids; i++) { /* what the file says, not what follows from it */
+        uint8_t flags = t->flags[i] & (IDA_TOKEN_USED | IDA_TOKEN_MODEL | IDA_TOKEN_RAW | IDA_TOKEN_ADDED | IDA_TOKEN_SPECIAL);
+        XXH3_64bits_update(&s, &flags, 1);
+    }
     XXH3_64bits_update(&s, t->start, (size_t)(t->n_ids + 1) * sizeof *t->start);
     XXH3_64bits_update(&s, t->bytes, (size_t)t->start[t->n_ids]);
     XXH3_64bits_update(&s, t->merges, (size_t)t->n_merges * sizeof *t->merges);
@@ -162,20 +281,50 @@ static uint64_t content_hash(const ida_tokenizer *t) {
         const ida_added *a = &t->added[i];
         uint8_t flags[5] = {a->single_word, a->lstrip, a->rstrip, a->normalized, a->special};
         XXH3_64bits_update(&s, flags, sizeof flags);
+        if (!t->pipe->plain_gpt2) XXH3_64bits_update(&s, a->content, (size_t)a->n);
     }
     return XXH3_64bits_digest(&s);
 }
 
+static ida_status default_pipeline(ida_pipeline **out) {
+    static const char text[] =
+        "{\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": true, \"use_regex\": true},"
+        "\"post_processor\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": true, \"use_regex\": true},"
+        "\"decoder\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": true, \"use_regex\": true}}";
+    json_t *root;
+    IDA_TRY(ida_json_parse(text, sizeof text - 1, "tokenizer", &root));
+    ida_status st = ida_pipeline_parse(root, "tokenizer", out);
+    json_decref(root);
+    return st;
+}
+
 ida_status ida_tokenizer_build(const ida_tokenizer_parts *p, ida_tokenizer **out) {
     ida_tokenizer *t = NULL;
-    ida_status st;
-    IDA_TRY(IDA_CALLOC(t, 1, "tokenizer"));
-    t->add_prefix_space = p->add_prefix_space;
+    ida_status st = IDA_CALLOC(t, 1, "tokenizer");
+    if (st) {
+        ida_pipeline_free(p->pipe);
+        return st;
+    }
+    t->pipe = p->pipe;
     t->ignore_merges = p->ignore_merges;
-    t->byte_level_post = p->byte_level_post;
+    t->byte_fallback = p->byte_fallback;
+    t->fuse_unk = p->fuse_unk;
+    t->same_rank = p->same_rank;
+    t->unk = p->has_unk ? p->unk : -1;
+    t->mark_id = -1;
+    memset(t->byte_id, 0xFF, sizeof t->byte_id);
+    memset(t->ascii_id, 0xFF, sizeof t->ascii_id);
+    if (!t->pipe) IDA_TRY_GOTO(default_pipeline(&t->pipe));
     IDA_TRY_GOTO(build_tokens(t, p));
+    if (t->unk < -1 || t->unk >= t->n_ids || (t->unk >= 0 && !(t->flags[t->unk] & IDA_TOKEN_MODEL)))
+        IDA_FAIL_GOTO(IDA_E_FORMAT, "the unknown token's id %d is not in the vocabulary", t->unk);
+    IDA_TRY_GOTO(check_bytes(t));
     IDA_TRY_GOTO(build_merges(t, p));
+    IDA_TRY_GOTO(build_joins(t));
     IDA_TRY_GOTO(build_added(t, p));
+    t->in_parts = t->pipe->plain_gpt2 && !t->pipe->add_prefix_space;
+    for (int64_t i = 0; i < t->n_added; i++) t->in_parts &= t->added[i].special; /* others may match across a cut */
+    IDA_TRY_GOTO(ida_build_texts(t));
     t->hash = content_hash(t);
     *out = t;
     return IDA_OK;
@@ -187,13 +336,18 @@ out:
 void ida_tokenizer_free(ida_tokenizer *t) {
     if (!t) return;
     ida_encoder_free(t->shared);
+    ida_pipeline_free(t->pipe);
+    if (t->text != t->bytes) ida_free(t->text);
+    if (t->text_start != t->start) ida_free(t->text_start);
     ida_free(t->flags);
     ida_free(t->start);
     ida_free(t->bytes);
     ida_free(t->merges);
     ida_free(t->pairs);
     ida_free(t->words);
+    ida_free(t->joins);
     ida_free(t->added);
+    ida_free(t->added_bytes);
     for (int pass = 0; pass < 2; pass++) ida_free(t->pass[pass].index);
     ida_free(t);
 }
@@ -204,14 +358,40 @@ uint64_t ida_tokenizer_hash(const ida_tokenizer *t) { return t->hash; }
 
 const char *ida_tokenizer_piece(const ida_tokenizer *t, int64_t id, size_t *n_bytes, bool *is_special) {
     if (id < 0 || id >= t->n_ids || !(t->flags[id] & IDA_TOKEN_USED)) return NULL;
-    if (n_bytes) *n_bytes = (size_t)(t->start[id + 1] - t->start[id]);
+    if (n_bytes) *n_bytes = (size_t)(t->text_start[id + 1] - t->text_start[id]);
     if (is_special) *is_special = t->flags[id] & IDA_TOKEN_SPECIAL;
-    return t->bytes + t->start[id];
+    return t->text + t->text_start[id];
+}
+
+int64_t ida_tokenizer_bos(const ida_tokenizer *t) { return t->pipe->n_before ? t->pipe->before[0] : -1; }
+
+/* The template's ids around those of the text. A text that already begins with the first ones (typed, or put there by an earlier
+ * step) keeps its own. */
+static ida_status encode_around(const ida_tokenizer *t, ida_encoder *e, const char *text, size_t n_bytes, unsigned flags,
+                                ida_ids *ids) {
+    const ida_pipeline *p = t->pipe;
+    bool around = flags & IDA_ENCODE_TEMPLATE;
+    int64_t before = around ? p->n_before : 0, after = around ? p->n_after : 0;
+    IDA_TRY(IDA_GROW(ids->id, &ids->cap, (int64_t)(n_bytes / 4) + 16 + before + after, "token ids"));
+    if (before) memcpy(ids->id, p->before, (size_t)before * sizeof *ids->id);
+    ids->n = before;
+    IDA_TRY(ida_encoder_add(e, text, n_bytes, flags & IDA_ENCODE_SPECIAL, ids));
+    if (before && ids->n >= 2 * before && memcmp(ids->id + before, p->before, (size_t)before * sizeof *ids->id) == 0) {
+        ids->n -= before;
+        memmove(ids->id, ids->id + before, (size_t)ids->n * sizeof *ids->id);
+        ida_log("the text already begins with the token that starts a text; it is not added again");
+    }
+    if (after) {
+        IDA_TRY(IDA_GROW(ids->id, &ids->cap, ids->n + after, "token ids"));
+        memcpy(ids->id + ids->n, p->after, (size_t)after * sizeof *ids->id);
+        ids->n += after;
+    }
+    return IDA_OK;
 }
 
 /* The tokenizer keeps one encoder for its callers; a second caller at the same moment takes a fresh one. */
-ida_status ida_tokenizer_encode(const ida_tokenizer *ct, const char *text, size_t n_bytes, bool special, int32_t **ids,
-                                int64_t *n_ids) {
+ida_status ida_tokenizer_encode_as(const ida_tokenizer *ct, const char *text, size_t n_bytes, unsigned flags, int32_t **ids,
+                                   int64_t *n_ids) {
     IDA_FAIL_IF(!ct, IDA_E_ARG, "t is NULL");
     IDA_FAIL_IF(!text && n_bytes > 0, IDA_E_ARG, "text is NULL, n_bytes %zu", n_bytes);
     IDA_NEED(ids);
@@ -220,6 +400,7 @@ ida_status ida_tokenizer_encode(const ida_tokenizer *ct, const char *text, size_
     ida_ids list = {0};
     ida_encoder *e = NULL;
     ida_status st = IDA_OK;
+    IDA_FAIL_IF(flags & ~(unsigned)(IDA_ENCODE_SPECIAL | IDA_ENCODE_TEMPLATE), IDA_E_ARG, "encode: unknown flags 0x%x", flags);
     bool owner = !__atomic_exchange_n(&t->lock, 1, __ATOMIC_ACQUIRE);
     if (owner && t->shared)
         e = t->shared;
@@ -227,8 +408,7 @@ ida_status ida_tokenizer_encode(const ida_tokenizer *ct, const char *text, size_
         IDA_TRY_GOTO(ida_encoder_new(t, &e));
         if (owner) t->shared = e;
     }
-    IDA_TRY_GOTO(IDA_GROW(list.id, &list.cap, (int64_t)(n_bytes / 4) + 16, "token ids"));
-    IDA_TRY_GOTO(ida_encoder_add(e, text, n_bytes, special, &list));
+    IDA_TRY_GOTO(encode_around(t, e, text, n_bytes, flags, &list));
     *ids = list.id;
     *n_ids = list.n;
     list.id = NULL;
@@ -239,31 +419,7 @@ out:
     return st;
 }
 
-ida_status ida_tokenizer_decode(const ida_tokenizer *t, const int32_t *ids, int64_t n_ids, bool skip_special, char **text,
-                                size_t *n_bytes) {
-    IDA_NEED(t);
-    IDA_NEED(text);
-    IDA_NEED(n_bytes);
-    ida_buf b = {0};
-    IDA_FAIL_IF(n_ids < 0, IDA_E_ARG, "decode: negative number of ids %lld", (long long)n_ids);
-    IDA_FAIL_IF(!ids && n_ids > 0, IDA_E_ARG, "ids is NULL, n_ids %lld", (long long)n_ids);
-    ida_status st = ida_buf_add(&b, "", 0);
-    for (int64_t i = 0; i < n_ids && !st; i++) {
-        size_t n = 0;
-        bool is_special = false;
-        const char *piece = ida_tokenizer_piece(t, ids[i], &n, &is_special);
-        if (!piece)
-            st = ida_fail(IDA_E_ARG, __FILE__, __LINE__,
-                          "decode: id %lld at position %lld is not in the vocabulary (ids 0..%lld)",
-                          (long long)ids[i], (long long)i, (long long)t->n_ids - 1);
-        else if (!skip_special || !is_special)
-            st = ida_buf_add(&b, piece, n);
-    }
-    if (st) {
-        ida_buf_free(&b);
-        return st;
-    }
-    *text = b.data;
-    *n_bytes = (size_t)b.len;
-    return IDA_OK;
+ida_status ida_tokenizer_encode(const ida_tokenizer *t, const char *text, size_t n_bytes, bool special, int32_t **ids,
+                                int64_t *n_ids) {
+    return ida_tokenizer_encode_as(t, text, n_bytes, special ? IDA_ENCODE_SPECIAL : 0, ids, n_ids);
 }

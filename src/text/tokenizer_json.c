@@ -1,9 +1,8 @@
-/* tokenizer_json.c - HF tokenizer.json of the GPT-2 family, in and out (docs/formats.md). The file is untrusted: sizes, ids,
- * strings and references are checked; whatever would change ids and is not implemented is refused by name. */
-#include <stdio.h>
+/* tokenizer_json.c - reads HF tokenizer.json (docs/formats.md): the BPE model and the added tokens; what stands around them is
+ * pipeline.c. The file is untrusted: sizes, ids, strings and references are checked; whatever would change ids and is not
+ * implemented is refused by name. Writing is tokenizer_save.c. */
 #include <string.h>
 
-#include "core/file.h"
 #include "core/json.h"
 #include "core/mem.h"
 #include "text/tokenizer.h"
@@ -24,7 +23,7 @@ typedef struct loader {
 } loader;
 
 static ida_status refuse(const loader *l, const char *what) {
-    IDA_FAIL(IDA_E_UNSUPPORTED, "%s: %s is not supported: only byte-level BPE of the GPT-2 family is read", l->where, what);
+    IDA_FAIL(IDA_E_UNSUPPORTED, "%s: %s is not supported", l->where, what);
 }
 
 static bool is_absent(const json_t *j) { return !j || json_is_null(j); }
@@ -33,38 +32,15 @@ static bool is_empty_text(const json_t *j) { return is_absent(j) || (json_is_str
 
 static bool is_text(const json_t *j, const char *s) { return json_is_string(j) && strcmp(json_string_value(j), s) == 0; }
 
-static ida_status check_kind(const loader *l, const json_t *root, const char *key, bool *present) {
-    const json_t *o = json_object_get(root, key);
-    *present = !is_absent(o);
-    if (!*present) return IDA_OK;
-    const char *type = json_string_value(json_object_get(o, "type"));
-    if (type && strcmp(type, "ByteLevel") == 0) return IDA_OK;
-    IDA_FAIL(IDA_E_UNSUPPORTED, "%s: %s of type \"%.40s\" is not supported: only ByteLevel (the GPT-2 family) is read", l->where,
-             key, type ? type : "?");
-}
-
 static ida_status check_shell(loader *l, const json_t *root) {
-    bool have;
     const json_t *version = json_object_get(root, "version");
+    const bool no = false;
     if (!is_absent(version) && !is_text(version, "1.0")) return refuse(l, "a version other than \"1.0\"");
     if (!is_absent(json_object_get(root, "truncation"))) return refuse(l, "truncation");
     if (!is_absent(json_object_get(root, "padding"))) return refuse(l, "padding");
-    const json_t *norm = json_object_get(root, "normalizer");
-    if (!is_absent(norm)) {
-        const char *type = json_string_value(json_object_get(norm, "type"));
-        IDA_FAIL(IDA_E_UNSUPPORTED, "%s: normalizer \"%.40s\" is not supported: it must be null", l->where, type ? type : "?");
-    }
-    IDA_TRY(check_kind(l, root, "pre_tokenizer", &have));
-    if (!have) return refuse(l, "a missing pre_tokenizer");
-    const json_t *pre = json_object_get(root, "pre_tokenizer");
-    const bool yes = true, no = false;
-    bool use_regex;
-    IDA_TRY(ida_json_bool(pre, l->where, "use_regex", &yes, &use_regex));
-    if (!use_regex) return refuse(l, "pre_tokenizer ByteLevel with use_regex false");
-    IDA_TRY(ida_json_bool(pre, l->where, "add_prefix_space", &no, &l->parts.add_prefix_space));
-    IDA_TRY(check_kind(l, root, "decoder", &have));
-    if (!have) return refuse(l, "a missing decoder");
-    return check_kind(l, root, "post_processor", &l->parts.byte_level_post);
+    const json_t *decoder = json_object_get(root, "decoder");
+    if (json_is_object(decoder)) IDA_TRY(ida_json_bool(decoder, l->where, IDA_SAME_RANK_KEY, &no, &l->parts.same_rank));
+    return ida_pipeline_parse(root, l->where, &l->parts.pipe);
 }
 
 static ida_status check_model(loader *l, const json_t *model) {
@@ -77,6 +53,8 @@ static ida_status check_model(loader *l, const json_t *model) {
     if (!is_absent(dropout) && !(json_is_number(dropout) && json_number_value(dropout) == 0)) return refuse(l, "dropout");
     if (!is_empty_text(json_object_get(model, "continuing_subword_prefix"))) return refuse(l, "continuing_subword_prefix");
     if (!is_empty_text(json_object_get(model, "end_of_word_suffix"))) return refuse(l, "end_of_word_suffix");
+    IDA_TRY(ida_json_bool(model, l->where, "byte_fallback", &no, &l->parts.byte_fallback));
+    IDA_TRY(ida_json_bool(model, l->where, "fuse_unk", &no, &l->parts.fuse_unk));
     return ida_json_bool(model, l->where, "ignore_merges", &no, &l->parts.ignore_merges);
 }
 
@@ -131,13 +109,27 @@ static ida_status read_vocab(loader *l, const json_t *vocab) {
         IDA_FAIL_IF(l->flags[id], IDA_E_FORMAT, "%s: id %lld is given to two tokens (\"%.60s\" is the second)", l->where,
                     (long long)id, key);
         size_t n;
-        bool mapped = to_bytes(key, strlen(key), at, &n);
+        bool mapped = true;
+        if (l->parts.pipe->byte_level) mapped = to_bytes(key, strlen(key), at, &n);
+        else memcpy(at, key, n = strlen(key));
         l->flags[id] = (uint8_t)(IDA_TOKEN_USED | IDA_TOKEN_MODEL | (mapped ? 0 : IDA_TOKEN_RAW));
         l->strings[id] = at;
         l->lengths[id] = (int32_t)n;
         at += n;
     }
     l->parts.n_ids = max_id + 1;
+    return IDA_OK;
+}
+
+/* A name that is in no vocabulary (GPT-2's own file has "") is never needed where all bytes have tokens. */
+static ida_status read_unk(loader *l, const json_t *model) {
+    const json_t *name = json_object_get(model, "unk_token");
+    const json_t *id = json_is_string(name) ? json_object_get(l->vocab, json_string_value(name)) : NULL;
+    IDA_FAIL_IF(!is_absent(name) && !json_is_string(name), IDA_E_FORMAT, "%s: unk_token is not a string", l->where);
+    IDA_FAIL_IF(!is_empty_text(name) && !id && !l->parts.pipe->byte_level, IDA_E_FORMAT,
+                "%s: unk_token \"%.60s\" is not in the vocabulary", l->where, json_string_value(name));
+    l->parts.has_unk = id != NULL;
+    if (id) l->parts.unk = (int32_t)json_integer_value(id);
     return IDA_OK;
 }
 
@@ -184,15 +176,15 @@ static ida_status read_added_strings(loader *l, const json_t *list) {
         if (!known && (l->flags[id] & IDA_TOKEN_USED))
             IDA_FAIL_GOTO(IDA_E_FORMAT, "%s: id %lld of added token \"%.60s\" belongs to another token", l->where,
                           (long long)id, s);
-        if (known && ((size_t)l->lengths[id] != n || memcmp(l->strings[id], s, n) != 0))
-            IDA_FAIL_GOTO(IDA_E_UNSUPPORTED,
-                          "%s: added token \"%.60s\" is spelt with characters that stand for bytes in the vocabulary",
-                          l->where, s);
         if (l->flags[id] & IDA_TOKEN_ADDED)
             IDA_FAIL_GOTO(IDA_E_FORMAT, "%s: id %lld is given to two added tokens", l->where, (long long)id);
         l->flags[id] |= IDA_TOKEN_USED | IDA_TOKEN_ADDED;
-        l->strings[id] = s;
-        l->lengths[id] = (int32_t)n;
+        l->added[i].content = s;
+        l->added[i].n = (int32_t)n;
+        if (!known) {
+            l->strings[id] = s;
+            l->lengths[id] = (int32_t)n;
+        }
         if (id >= l->parts.n_ids) l->parts.n_ids = id + 1;
     }
 out:
@@ -259,6 +251,7 @@ static ida_status from_json(const json_t *root, const char *where, ida_tokenizer
     IDA_TRY_GOTO(check_model(&l, model));
     IDA_TRY_GOTO(read_added_head(&l, added));
     IDA_TRY_GOTO(read_vocab(&l, json_object_get(model, "vocab")));
+    IDA_TRY_GOTO(read_unk(&l, model));
     IDA_TRY_GOTO(read_added_strings(&l, added));
     IDA_TRY_GOTO(read_merges(&l, json_object_get(model, "merges")));
     l.parts.strings = l.strings;
@@ -269,8 +262,10 @@ static ida_status from_json(const json_t *root, const char *where, ida_tokenizer
     l.parts.n_added = l.n_added;
     l.parts.added = l.added;
     st = ida_tokenizer_build(&l.parts, out);
+    l.parts.pipe = NULL;
     if (st) ida_fail_prefix(st, "%s", where);
 out:
+    ida_pipeline_free(l.parts.pipe);
     ida_free(l.strings);
     ida_free(l.lengths);
     ida_free(l.flags);
@@ -281,126 +276,18 @@ out:
     return st;
 }
 
+/* A SentencePiece model begins with the tag of its first piece, which in JSON is a newline: what follows the blanks decides. */
+static bool is_sp_model(const char *text, size_t n) {
+    size_t i = 0;
+    while (i < n && strchr(" \t\r\n", text[i]) && text[i]) i++;
+    return n > 0 && text[0] == IDA_SP_MODEL_TAG && i < n && text[i] != '{';
+}
+
 ida_status ida_tokenizer_parse(const char *text, size_t n, const char *where, ida_tokenizer **out) {
+    if (is_sp_model(text, n)) return ida_sp_model_parse((const uint8_t *)text, n, where, out);
     json_t *root = NULL;
     IDA_TRY(ida_json_parse(text, n, where, &root));
     ida_status st = from_json(root, where, out);
     json_decref(root);
-    return st;
-}
-
-/* PATH itself, or PATH/tokenizer.json when PATH is a folder. */
-static ida_status file_path(const char *path, char **file) {
-    *file = ida_is_dir(path) ? ida_path_join(path, "tokenizer.json") : ida_strdup(path);
-    IDA_FAIL_IF(!*file, IDA_E_NOMEM, "%s: out of memory", path);
-    return IDA_OK;
-}
-
-ida_status ida_tokenizer_load(const char *path, ida_tokenizer **out) {
-    IDA_NEED(path);
-    IDA_NEED(out);
-    char *file;
-    json_t *root = NULL;
-    IDA_TRY(file_path(path, &file));
-    ida_status st = ida_json_load(file, IDA_TOKENIZER_MAX_BYTES, &root);
-    if (!st) st = from_json(root, file, out);
-    json_decref(root);
-    ida_free(file);
-    return st;
-}
-
-static ida_status put_utf8(ida_buf *b, uint32_t cp) {
-    char s[2] = {(char)(0xC0 | cp >> 6), (char)(0x80 | (cp & 63))};
-    char c = (char)cp;
-    return cp < 0x80 ? ida_buf_add(b, &c, 1) : ida_buf_add(b, s, 2);
-}
-
-static ida_status put_char(ida_buf *b, uint8_t c) {
-    if (c == '"' || c == '\\') return ida_buf_addf(b, "\\%c", c);
-    return c < 0x20 ? ida_buf_addf(b, "\\u%04x", c) : ida_buf_add(b, &c, 1);
-}
-
-/* A token's string, without the quotes: byte alphabet for model tokens, its UTF-8 for the rest. */
-static ida_status put_token(ida_buf *b, const ida_tokenizer *t, int64_t id) {
-    bool mapped = (t->flags[id] & IDA_TOKEN_MODEL) && !(t->flags[id] & IDA_TOKEN_RAW);
-    for (int64_t i = t->start[id]; i < t->start[id + 1]; i++) {
-        uint8_t c = (uint8_t)t->bytes[i];
-        uint32_t cp = mapped ? ida_byte_char[c] : c;
-        IDA_TRY(!mapped || cp < 0x80 ? put_char(b, (uint8_t)cp) : put_utf8(b, cp));
-    }
-    return IDA_OK;
-}
-
-/* Merges as "a b", which every version of HF reads, unless a part would be misread in that form. */
-static bool needs_pairs(const ida_tokenizer *t) {
-    static const char header[] = "#version";
-    for (int64_t i = 0; i < t->n_merges; i++) {
-        int32_t ab[2] = {t->merges[i].left, t->merges[i].right};
-        for (int k = 0; k < 2; k++) {
-            const char *s = t->bytes + t->start[ab[k]];
-            int64_t n = t->start[ab[k] + 1] - t->start[ab[k]];
-            if ((t->flags[ab[k]] & IDA_TOKEN_RAW) || n == 0 || (n >= 8 && memcmp(s, header, 8) == 0)) return true;
-        }
-    }
-    return false;
-}
-
-static ida_status put_added(ida_buf *b, const ida_tokenizer *t) {
-    for (int64_t i = 0; i < t->n_added; i++) {
-        const ida_added *a = &t->added[i];
-        const char *const names[] = {"single_word", "lstrip", "rstrip", "normalized", "special"};
-        const bool values[] = {a->single_word, a->lstrip, a->rstrip, a->normalized, a->special};
-        IDA_TRY(ida_buf_addf(b, "%s\n    {\"id\": %d, \"content\": \"", i ? "," : "", a->id));
-        for (int64_t k = t->start[a->id]; k < t->start[a->id + 1]; k++) IDA_TRY(put_char(b, (uint8_t)t->bytes[k]));
-        IDA_TRY(ida_buf_addf(b, "\""));
-        for (int k = 0; k < 5; k++) IDA_TRY(ida_buf_addf(b, ", \"%s\": %s", names[k], values[k] ? "true" : "false"));
-        IDA_TRY(ida_buf_addf(b, "}"));
-    }
-    return IDA_OK;
-}
-
-static ida_status put_file(ida_buf *b, const ida_tokenizer *t) {
-    char level[128];
-    snprintf(level, sizeof level,
-             "{\"type\": \"ByteLevel\", \"add_prefix_space\": %s, \"trim_offsets\": true, \"use_regex\": true}",
-             t->add_prefix_space ? "true" : "false");
-    IDA_TRY(ida_buf_addf(b, "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n  \"added_tokens\": ["));
-    IDA_TRY(put_added(b, t));
-    IDA_TRY(ida_buf_addf(b, "\n  ],\n  \"normalizer\": null,\n  \"pre_tokenizer\": %s,\n  \"post_processor\": %s,\n", level,
-                         t->byte_level_post ? level : "null"));
-    IDA_TRY(ida_buf_addf(b, "  \"decoder\": %s,\n  \"model\": {\n    \"type\": \"BPE\",\n    \"dropout\": null,\n", level));
-    IDA_TRY(ida_buf_addf(b, "    \"unk_token\": null,\n    \"continuing_subword_prefix\": null,\n"));
-    IDA_TRY(ida_buf_addf(b, "    \"end_of_word_suffix\": null,\n    \"fuse_unk\": false,\n    \"byte_fallback\": false,\n"));
-    IDA_TRY(ida_buf_addf(b, "    \"ignore_merges\": %s,\n    \"vocab\": {", t->ignore_merges ? "true" : "false"));
-    const char *sep = "\n      \"";
-    for (int64_t id = 0; id < t->n_ids; id++) {
-        if (!(t->flags[id] & IDA_TOKEN_MODEL)) continue;
-        IDA_TRY(ida_buf_addf(b, "%s", sep));
-        IDA_TRY(put_token(b, t, id));
-        IDA_TRY(ida_buf_addf(b, "\": %lld", (long long)id));
-        sep = ",\n      \"";
-    }
-    IDA_TRY(ida_buf_addf(b, "\n    },\n    \"merges\": ["));
-    bool pairs = needs_pairs(t);
-    for (int64_t i = 0; i < t->n_merges; i++) {
-        IDA_TRY(ida_buf_addf(b, "%s\n      %s\"", i ? "," : "", pairs ? "[" : ""));
-        IDA_TRY(put_token(b, t, t->merges[i].left));
-        IDA_TRY(ida_buf_addf(b, "%s", pairs ? "\", \"" : " "));
-        IDA_TRY(put_token(b, t, t->merges[i].right));
-        IDA_TRY(ida_buf_addf(b, "\"%s", pairs ? "]" : ""));
-    }
-    return ida_buf_addf(b, "\n    ]\n  }\n}\n");
-}
-
-ida_status ida_tokenizer_save(const ida_tokenizer *t, const char *path) {
-    IDA_NEED(t);
-    IDA_NEED(path);
-    char *file;
-    ida_buf b = {0};
-    IDA_TRY(file_path(path, &file));
-    ida_status st = put_file(&b, t);
-    if (!st) st = ida_write_file(file, b.data, (size_t)b.len);
-    ida_buf_free(&b);
-    ida_free(file);
     return st;
 }

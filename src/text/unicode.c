@@ -1,6 +1,8 @@
 /* unicode.c - the class tables and stepping backwards. */
 #include "text/unicode.h"
 
+#include <assert.h>
+
 #include "text/unicode_tables.h"
 
 unsigned ida_utf8_class_before(const uint8_t *s, size_t end, size_t *len) {

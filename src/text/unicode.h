@@ -12,6 +12,11 @@ enum { IDA_UC_LETTER = 1, IDA_UC_NUMBER = 2, IDA_UC_SPACE = 4, IDA_UC_WORD = 8 }
 extern const uint8_t ida_ucd_index[4352];
 extern const uint8_t ida_ucd_blocks[];
 
+/* Characters that PCRE2 10.42 (Unicode 14) does not know, by general category; "Han" is the script. */
+enum { IDA_UCD_NEWER = 129 };
+typedef struct ida_uc_range { char category[4]; uint32_t first, last; } ida_uc_range;
+extern const ida_uc_range ida_ucd_newer[IDA_UCD_NEWER];
+
 /* Class bits of a code point; cp <= 0x10FFFF. */
 static inline unsigned ida_uc_class(uint32_t cp) {
     uint8_t pair = ida_ucd_blocks[(size_t)ida_ucd_index[cp >> 8] * 128 + ((cp & 255u) >> 1)];

@@ -26,6 +26,27 @@ void ida_train_defaults(ida_train_options *o) {
     o->max_skips = 10;
 }
 
+ida_status ida_train_recipe(const char *size, ida_train_options *o) {
+    IDA_NEED(size);
+    IDA_NEED(o);
+    static const struct { const char *size; double tokens, lr; } recipe[] = {
+        {"125m", 2.5e9, 3e-3}, {"350m", 7e9, 1.5e-3}, {"760m", 15e9, 1e-3}, {"1.3b", 26e9, 1e-3}};
+    for (size_t i = 0; i < sizeof recipe / sizeof *recipe; i++) {
+        if (strcmp(size, recipe[i].size) != 0) continue;
+        o->seq_len = 4096;
+        o->batch = 524288 / o->seq_len;
+        o->steps = (int64_t)(recipe[i].tokens / 524288);
+        o->warmup_steps = -1;
+        o->lr = recipe[i].lr;
+        o->min_lr = 1e-5;
+        o->eval_every = o->save_every = 500;
+        o->eval_tokens = (int64_t)10 * 524288;
+        o->keep = 3;
+        return IDA_OK;
+    }
+    IDA_FAIL(IDA_E_ARG, "no recipe for \"%.40s\": there are 125m, 350m, 760m, 1.3b", size);
+}
+
 static ida_status check_int(const char *name, int64_t value, int64_t lo, int64_t hi) {
     IDA_FAIL_IF(value < lo || value > hi, IDA_E_ARG, "training option %s is %lld, must be %lld..%lld", name, (long long)value,
                 (long long)lo, (long long)hi);

@@ -81,7 +81,9 @@ static ida_status check_tokenizer(const ida_trainer *t) {
 
 static ida_status open_data(ida_trainer *t) {
     const ida_train_options *o = &t->o;
-    IDA_TRY(ida_dataset_open(o->data_dir, "train", true, &t->train));
+    const ida_dataset_options from = {
+        .path = o->data_dir, .source = &o->source, .vocab = o->config.vocab_size, .verify = true};
+    IDA_TRY(ida_dataset_open_as(&from, "train", &t->train));
     IDA_FAIL_IF(ida_dataset_samples(t->train, o->seq_len) < 1, IDA_E_FORMAT,
                 "%s: the training split has %lld tokens, at least 2 are needed",
                 o->data_dir, (long long)ida_dataset_tokens(t->train));
@@ -89,7 +91,7 @@ static ida_status open_data(ida_trainer *t) {
                 "the model's vocab_size is %lld, the data's vocabulary is %lld (%s): set vocab_size to at least that",
                 (long long)o->config.vocab_size, (long long)ida_dataset_vocab(t->train), o->data_dir);
     IDA_TRY(check_tokenizer(t));
-    IDA_TRY(ida_dataset_open(o->data_dir, "val", true, &t->val));
+    IDA_TRY(ida_dataset_open_as(&from, "val", &t->val));
     t->val_hash = ida_dataset_hash(t->val);
     int64_t all = ida_dataset_samples(t->val, o->seq_len);
     t->eval_samples = all;

@@ -82,7 +82,7 @@ set_copy; sed 's|train_000000.bin|../data/train_000000.bin|' data/manifest.json 
 refuses "a shard name that leaves the folder" 1 'manifest.json|name' "$IDATTN" data inspect d
 set_copy; : >d/manifest.json
 refuses "an empty manifest" 1 'manifest.json' "$IDATTN" data inspect d
-set_copy; rm d/manifest.json
+set_copy; rm d/manifest.json d/*.bin
 refuses "no manifest" 1 'manifest.json' "$IDATTN" data inspect d
 absent "no run folder was begun" x/step-00000002
 

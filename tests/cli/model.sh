@@ -9,7 +9,7 @@ for k in protocol documents tokens bytes words loss perplexity bits_per_byte wor
     if [ -n "$(value ppl.json $k)" ] || grep -q "\"$k\": \"" ppl.json; then ok "ppl has $k"; else not_ok "ppl has $k" "$(cat ppl.json)"; fi
 done
 # every token but each document's first input: the manifest knows both counts
-"$IDATTN" data inspect data >inspect.json
+"$IDATTN" data inspect data --json >inspect.json
 python3 - <<'PY' && ok "tokens scored = tokens - documents, bytes = the documents' bytes" || not_ok "tokens scored = tokens - documents, bytes = the documents' bytes" "$(head -n 20 ppl.json)"
 import json, math, sys
 p, m = json.load(open("ppl.json")), json.load(open("data/manifest.json"))["splits"]["val"]

@@ -40,6 +40,25 @@ if [ "$(wc -w <out.txt)" -gt 1 ]; then ok "as several ids"; else not_ok "as seve
 works "unless --special is given" "$IDATTN" tokenizer encode tok.json --text "<|endoftext|>" --special
 same "then it is the last id" 319 "$(cat out.txt)"
 
+# a tokenizer of Llama-2's family: template, exactly one BOS, text at once and as JSON
+tiny=$REPO/tests/data/tokenizer/sp.model
+works "encode with a SentencePiece model" "$IDATTN" tokenizer encode "$tiny" --text "the state"
+plain=$(cat out.txt)
+works "--template" "$IDATTN" tokenizer encode "$tiny" --text "the state" --template
+same "puts BOS before the text" "1 $plain" "$(cat out.txt)"
+works "a BOS typed in the text" "$IDATTN" tokenizer encode "$tiny" --text "<s>the state" --template --special
+same "is not doubled (L32)" "1 $plain" "$(cat out.txt)"
+matches "and warned of" 'not added again' "$(cat err.txt)"
+works "it decodes" "$IDATTN" tokenizer decode "$tiny" --skip-special $(cat out.txt)
+same "without the blank that encoding put there" "the state" "$(cat out.txt)"
+works "decode --json of bytes that make no character" "$IDATTN" tokenizer decode "$tiny" 258 --json
+same "has U+FFFD" "$(printf '\357\277\275')" "$(value out.txt text)"
+refuses "an id outside the vocabulary (L34)" 2 'not in the vocabulary' "$IDATTN" tokenizer decode "$tiny" 5 100000
+works "bench tokenizer" "$IDATTN" bench tokenizer tokenizer="$tiny" text=text.txt reps=1 --json
+matches "shows a speed where its check is green" 'MB_per_s' "$(cat out.txt)"
+refuses "bench tokenizer without a text" 2 'text=FILE' "$IDATTN" bench tokenizer tokenizer="$tiny"
+works "data pack with it" "$IDATTN" data pack text.txt --tokenizer "$tiny" --out dsp --split-blank-lines --val-fraction 0 -q
+
 works "data pack" "$IDATTN" data pack text.txt --tokenizer tok.json --out data --split-blank-lines --val-fraction 0.1 -q --json
 cp out.txt pack.json
 works "data inspect" "$IDATTN" data inspect data

@@ -51,7 +51,8 @@ static const char *make_set(void **state, const char *name, const int32_t *ids, 
     for (int64_t i = 0; i < n; i++) docs += ids[i] == SEP;
     ida_buf_addf(&text, "{\"format\":\"idattn-shards\",\"version\":1,\"tokenizer_hash\":\"00000000000000ff\",\"vocab_size\":%lld,"
                  "\"separator\":{\"id\":%d,\"side\":\"before\"},", (long long)vocab, SEP);
-    ida_buf_addf(&text, "\"splits\":{\"train\":{\"tokens\":%lld,\"documents\":%lld,\"bytes\":%lld,\"shards\":[%s]},", (long long)n,
+    ida_buf_addf(&text, "\"splits\":{\"train\":{\"tokens\":%lld,\"documents\":%lld,\"bytes\":%lld,\"shards\":[%s]},",
+                 (long long)n,
                  (long long)docs, (long long)n * 3, list.data);
     ida_buf_addf(&text, "\"val\":{\"tokens\":0,\"documents\":0,\"bytes\":0,\"shards\":[]}}}");
     put_file(in_dir(dir, "manifest.json"), text.data, text.len);
@@ -181,6 +182,77 @@ static void L38_every_token_of_every_epoch_is_used_once(void **state) {
             ida_rows_free(r);
             ida_dataset_close(d);
         }
+}
+
+enum { MAX_EPOCHS = 40 };
+
+/* Checks the rows of samples first .. against the stream and marks their inputs in the epoch they belong to. */
+static void mark_inputs(const ida_rows *r, const int32_t *ids, int64_t n, int64_t first, int64_t rows, int64_t samples,
+                        int (*used)[101]) {
+    int64_t at = 0;
+    for (int64_t k = first; k < first + rows; k++) {
+        uint64_t epoch = (uint64_t)(k / samples);
+        assert_true(epoch < MAX_EPOCHS);
+        int64_t i = (int64_t)ida_permute(7, IDA_STREAM_ORDER ^ epoch, (uint64_t)samples, (uint64_t)(k % samples)) * r->T;
+        for (int64_t stop = i + r->T < n - 1 ? i + r->T : n - 1; i < stop; i++, at++) {
+            assert_int_equal(r->ids[at], ids[i]);
+            assert_int_equal(r->targets[at], ids[i + 1]);
+            used[epoch][i]++;
+        }
+    }
+    assert_int_equal(r->n_tokens, at);
+}
+
+/* L38: any number of ranks takes the same samples in the same order; every token of every epoch once, whatever the data's length
+ * is to the batch (1 token more than nothing, B*T, B*T+1), also with an empty shard and one of 1 token. */
+static void L38_ranks_share_every_token_of_every_epoch_once(void **state) {
+    enum { BATCH = 12, EPOCHS = 3 };
+    const int64_t T = 4;
+    static const int64_t lengths[] = {2, 5, 12 * 4, 12 * 4 + 1, 12 * 4 + 2, 101};
+    static const int64_t worlds[] = {1, 2, 3, 5, 7, 8, 12};
+    ida_rows *r = NULL;
+    assert_int_equal(ida_rows_new(BATCH, T, &r), IDA_OK);
+    for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++) {
+        int64_t n = lengths[l], sizes[] = {1, 0, n - 1};
+        int32_t ids[101];
+        char name[64];
+        fill_stream(ids, n);
+        snprintf(name, sizeof name, "ranks-%d", (int)l);
+        ida_dataset *d = open_train(make_set(state, name, ids, sizes, 3, VOCAB));
+        int64_t samples = ida_dataset_samples(d, T), steps = (EPOCHS * samples + BATCH - 1) / BATCH;
+        for (size_t w = 0; w < sizeof worlds / sizeof *worlds; w++) {
+            int used[MAX_EPOCHS][101] = {{0}};
+            int64_t next = 0;
+            for (int64_t step = 0; step < steps; step++)
+                for (int64_t rank = 0; rank < worlds[w]; rank++) {
+                    int64_t first, rows;
+                    assert_int_equal(ida_rank_share(BATCH, step, rank, worlds[w], &first, &rows), IDA_OK);
+                    assert_int_equal(first, next); /* the order of a single rank */
+                    assert_true(rows >= BATCH / worlds[w] && rows <= BATCH / worlds[w] + 1);
+                    next += rows;
+                    assert_int_equal(ida_rows_fill(r, d, 7, first, rows), IDA_OK);
+                    mark_inputs(r, ids, n, first, rows, samples, used);
+                }
+            assert_int_equal(next, steps * BATCH);
+            for (int64_t epoch = 0; epoch < EPOCHS; epoch++)
+                for (int64_t i = 0; i < n - 1; i++) assert_int_equal(used[epoch][i], 1);
+        }
+        ida_dataset_close(d);
+    }
+    ida_rows_free(r);
+}
+
+static void L38_too_many_ranks_are_refused_before_step_1(void **state) {
+    (void)state;
+    int64_t first, rows;
+    for (int64_t rank = 0; rank < 5; rank++) assert_int_equal(ida_rank_share(4, 0, rank, 5, &first, &rows), IDA_E_ARG);
+    assert_non_null(strstr(ida_last_error(), "5 ranks"));
+    assert_int_equal(ida_rank_share(4, 0, 2, 2, &first, &rows), IDA_E_ARG);
+    assert_int_equal(ida_rank_share(4, 0, -1, 2, &first, &rows), IDA_E_ARG);
+    assert_int_equal(ida_rank_share(4, 0, 0, 0, &first, &rows), IDA_E_ARG);
+    assert_int_equal(ida_rank_share(4, -1, 0, 1, &first, &rows), IDA_E_ARG);
+    assert_int_equal(ida_rank_share(4, INT64_MAX / 4, 0, 1, &first, &rows), IDA_E_ARG);
+    assert_int_equal(ida_rank_share(4, INT64_MAX / 4 - 1, 3, 4, &first, &rows), IDA_OK);
 }
 
 /* L35: batch number k is the same whether or not earlier ones were drawn, whole or in parts, also across a shard and an epoch
@@ -383,6 +455,8 @@ int main(void) {
         cmocka_unit_test(wide_tokens_are_read),
         cmocka_unit_test(documents_are_found_by_the_separator),
         cmocka_unit_test(L38_every_token_of_every_epoch_is_used_once),
+        cmocka_unit_test(L38_ranks_share_every_token_of_every_epoch_once),
+        cmocka_unit_test(L38_too_many_ranks_are_refused_before_step_1),
         cmocka_unit_test(L35_a_batch_is_a_function_of_its_number),
         cmocka_unit_test(rows_in_order_end_with_a_short_batch),
         cmocka_unit_test(L13_no_target_lies_inside_another_document),

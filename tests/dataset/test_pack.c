@@ -274,7 +274,67 @@ static void bad_rows_are_left_out_and_counted(void **state) {
     assert_int_equal(s.bytes, 3);
     json_t *j = manifest(in_dir(*state, "bad"));
     assert_int_equal(json_integer_value(json_object_get(j, "bad_rows")), 2);
+    json_t *list = json_object_get(j, "bad_row_list"), *second = json_array_get(list, 1);
+    assert_int_equal(json_array_size(list), 2);
+    assert_non_null(strstr(json_string_value(json_object_get(second, "file")), "bad.jsonl"));
+    assert_int_equal(json_integer_value(json_object_get(second, "row")), 4);
+    assert_non_null(strstr(json_string_value(json_object_get(second, "why")), "text"));
     json_decref(j);
+}
+
+/* Parquet rows become the documents that the same rows give as jsonl; nulls are bad rows. */
+static void parquet_is_packed_like_jsonl(void **state) {
+    ida_buf b = {0};
+    for (int i = 0; i < 100; i++) {
+        if (i % 7 == 3) ida_buf_addf(&b, "null\n");
+        else ida_buf_addf(&b, "{\"text\":\"");
+        for (int k = 0; i % 7 != 3 && i % 11 != 5 && k < i % 5 + 1; k++) ida_buf_addf(&b, "row %d says é\\n", i % 40);
+        if (i % 7 != 3) ida_buf_addf(&b, "\"}\n");
+    }
+    put_file(in_dir(*state, "same.jsonl"), b.data, b.len);
+    ida_buf_free(&b);
+    ida_pack_stats x, y;
+    const char *parquet = IDA_TEST_DATA "/parquet/zstd-v2-dn.parquet";
+    assert_int_equal(pack(in_dir(*state, "same.jsonl"), in_dir(*state, "of-jsonl"), 0.2, 0, false, &x), IDA_OK);
+    assert_int_equal(pack(parquet, in_dir(*state, "of-parquet"), 0.2, 0, false, &y), IDA_OK);
+    assert_memory_equal(&x, &y, sizeof x);
+    assert_int_equal(y.bad_rows, 14);
+    static const char *const splits[] = {"train", "val"};
+    for (int i = 0; i < 2; i++) {
+        int64_t n, m;
+        int32_t *p = all_tokens(in_dir(*state, "of-jsonl"), splits[i], &n), *q = all_tokens(in_dir(*state, "of-parquet"),
+                                                                                            splits[i], &m);
+        assert_int_equal(n, m);
+        assert_memory_equal(p, q, (size_t)n * sizeof *p);
+        free(p);
+        free(q);
+    }
+}
+
+static void duplicates_are_dropped_on_request_and_the_first_stays(void **state) {
+    ida_buf b = {0};
+    for (int i = 0; i < 3000; i++) ida_buf_addf(&b, "{\"text\":\"document %d\"}\n", i * 7 % 1000);
+    put_file(in_dir(*state, "twice.jsonl"), b.data, b.len);
+    b.len = 0;
+    for (int i = 0; i < 1000; i++) ida_buf_addf(&b, "{\"text\":\"document %d\"}\n", i * 7 % 1000);
+    put_file(in_dir(*state, "single.jsonl"), b.data, b.len);
+    ida_buf_free(&b);
+    ida_pack_stats s;
+    const char *in = in_dir(*state, "twice.jsonl");
+    ida_pack_options o = {.inputs = &in, .n_inputs = 1, .out_dir = in_dir(*state, "deduped"), .val_fraction = 0.1, .dedup = true};
+    assert_int_equal(ida_data_pack(tok, &o, NULL, NULL, &s), IDA_OK);
+    assert_int_equal(s.documents, 1000);
+    assert_int_equal(s.duplicates, 2000);
+    assert_int_equal(pack(in_dir(*state, "single.jsonl"), in_dir(*state, "single"), 0.1, 0, false, NULL), IDA_OK);
+    int64_t n, m;
+    int32_t *p = all_tokens(in_dir(*state, "deduped"), "train", &n), *q = all_tokens(in_dir(*state, "single"), "train", &m);
+    assert_int_equal(n, m);
+    assert_memory_equal(p, q, (size_t)n * sizeof *p);
+    free(p);
+    free(q);
+    assert_int_equal(pack(in, in_dir(*state, "kept"), 0.1, 0, false, &s), IDA_OK);
+    assert_int_equal(s.documents, 3000);
+    assert_int_equal(s.duplicates, 0);
 }
 
 static void refused(const char *in, const char *out, double val, int64_t shard, ida_status want) {
@@ -318,13 +378,20 @@ static int cancel(void *user, const char *what, int64_t done, int64_t total) {
     return 1;
 }
 
-static void cancelling_leaves_nothing_and_an_empty_folder_is_taken(void **state) {
+static void cancelling_before_the_split_is_known_leaves_nothing(void **state) {
+    const char *in = rows_file(state, "few.jsonl", 0, 19), *out = in_dir(*state, "few");
+    ida_pack_options o = {.inputs = &in, .n_inputs = 1, .out_dir = out, .val_fraction = 0.1};
+    int64_t before = entries(state);
+    assert_int_equal(ida_data_pack(tok, &o, cancel, NULL, NULL), IDA_E_CANCELLED);
+    assert_non_null(strstr(ida_last_error(), "nothing was written"));
+    assert_int_equal(entries(state), before);
+}
+
+static void an_empty_folder_is_taken_and_a_full_one_is_not(void **state) {
     const char *in = rows_file(state, "a.jsonl", 0, 30), *out = in_dir(*state, "given");
     ida_pack_options o = {.inputs = &in, .n_inputs = 1, .out_dir = out, .val_fraction = 0.1};
     assert_int_equal(ida_mkdirs(out), IDA_OK);
     int64_t before = entries(state);
-    assert_int_equal(ida_data_pack(tok, &o, cancel, NULL, NULL), IDA_E_CANCELLED);
-    assert_int_equal(entries(state), before);
     assert_int_equal(ida_data_pack(tok, &o, NULL, NULL, NULL), IDA_OK);
     assert_int_equal(entries(state), before);
     assert_true(ida_exists(in_dir(out, "manifest.json")));
@@ -385,8 +452,11 @@ int main(void) {
         cmocka_unit_test(few_documents_give_their_tail_to_validation),
         cmocka_unit_test(an_empty_validation_split_is_said),
         cmocka_unit_test(bad_rows_are_left_out_and_counted),
+        cmocka_unit_test(parquet_is_packed_like_jsonl),
+        cmocka_unit_test(duplicates_are_dropped_on_request_and_the_first_stays),
         cmocka_unit_test(bad_requests_leave_nothing_behind),
-        cmocka_unit_test(cancelling_leaves_nothing_and_an_empty_folder_is_taken),
+        cmocka_unit_test(cancelling_before_the_split_is_known_leaves_nothing),
+        cmocka_unit_test(an_empty_folder_is_taken_and_a_full_one_is_not),
         cmocka_unit_test(L36_full_disk_is_reported_and_leaves_nothing),
         cmocka_unit_test(inspect_describes_the_set),
     };

@@ -6,6 +6,7 @@
 
 #include "data/text.h"
 
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size < 2) return 0;
     static const char *const names[] = {"a.jsonl", "a.txt", "a.txt", "a.txt"};

@@ -4,6 +4,7 @@
 #include "core/json.h"
 #include "data/shard.h"
 
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size && data[0] == '{') {
         json_t *root = NULL;

@@ -216,6 +216,40 @@ static void L30_L31_end_to_end_with_a_scripted_model(void **state) {
     scripted_free(&x);
 }
 
+/* Llama-2's family: the blank at the start of a text is dropped, not the one between prompt and text; byte tokens make characters. */
+static void text_of_a_metaspace_tokenizer_goes_on_from_the_prompt(void **state) {
+    (void)state;
+    static const char json[] =
+        "{\"added_tokens\":[{\"id\":1,\"content\":\"<s>\",\"special\":true},{\"id\":2,\"content\":\"</s>\",\"special\":true}],"
+        "\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":\"\xE2\x96\x81\"},\"decoder\":{\"type\":\"Sequence\",\"decoders\":["
+        "{\"type\":\"Replace\",\"pattern\":{\"String\":\"\xE2\x96\x81\"},\"content\":\" \"},{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"},"
+        "{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}]},\"model\":{\"unk_token\":\"<unk>\",\"vocab\":{\"<unk>\":0,\"<s>\":1,\"</s>\":2,"
+        "\"<0xE4>\":3,\"<0xBD>\":4,\"<0xA0>\":5,\"\xE2\x96\x81\":6,\"a\":7,\"\xE2\x96\x81" "a\":8},\"merges\":[]}}";
+    const int32_t next[] = { 2, 8, 2, 4, 5, 6, 7, 8, 3 }; /* <s> -> _a -> E4 -> BD -> A0 -> _ -> a -> _a ... */
+    ida_tokenizer *t = NULL;
+    ida_session *x = NULL;
+    OK(ida_tokenizer_parse(json, sizeof json - 1, "file", &t));
+    ida_model *m = scripted_model(9, next);
+    OK(ida_session_create(m, &x));
+    const int32_t bos = 1, word[] = { 1, 7 };
+    ida_sample_options o = greedy(6);
+    seen s = {0};
+    OK(ida_generate(x, t, &bos, 1, &o, show, &s, NULL, NULL));
+    assert_string_equal(s.text, "a\xE4\xBD\xA0 a");
+    assert_null(strstr(s.cuts, "\xE4|"));
+    memset(&s, 0, sizeof s);
+    o.max_tokens = 1;
+    OK(ida_generate(x, t, NULL, 0, &o, show, &s, NULL, NULL)); /* a second call goes on */
+    assert_string_equal(s.text, " a");
+    ida_session_reset(x);
+    memset(&s, 0, sizeof s);
+    OK(ida_generate(x, t, word, 2, &o, show, &s, NULL, NULL)); /* so does the text after a prompt */
+    assert_string_equal(s.text, " a");
+    ida_session_free(x);
+    ida_model_free(m);
+    ida_tokenizer_free(t);
+}
+
 static void limits_cancel_and_bad_arguments(void **state) {
     (void)state;
     const char *pieces[] = { "A", "\xC3", "\xA9", "B" };
@@ -411,6 +445,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(stop_strings_are_found_wherever_they_lie),
         cmocka_unit_test(what_is_emitted_depends_on_the_bytes_only),
         cmocka_unit_test(L31_a_character_split_over_pieces_comes_whole),
+        cmocka_unit_test(text_of_a_metaspace_tokenizer_goes_on_from_the_prompt),
         cmocka_unit_test(L30_L31_end_to_end_with_a_scripted_model),
         cmocka_unit_test(limits_cancel_and_bad_arguments),
         cmocka_unit_test(a_run_without_text_can_be_cancelled),

@@ -23,6 +23,9 @@ static void every_entry_point_names_the_pointer_that_is_null(void **state) {
     ida_model_info info;
     ida_mixer_kind kind;
     ida_pack_options po = {0};
+    ida_inspect_options io = {0};
+    ida_decoder *d = NULL, *d2 = NULL;
+    const char *piece;
     ida_bpe_options bo = {.vocab_size = 257};
     const char *text = "the cat", *no_string = NULL;
     float logits[320] = {0};
@@ -39,6 +42,7 @@ static void every_entry_point_names_the_pointer_that_is_null(void **state) {
     bo.n_inputs = 1;
     assert_int_equal(ida_tokenizer_train(&bo, NULL, NULL, &t), IDA_OK);
     remove(path);
+    assert_int_equal(ida_decoder_create(t, false, &d), IDA_OK);
     assert_int_equal(ida_config_preset("tiny", IDA_MIXER_INTERDOMAIN, &c), IDA_OK);
     c.vocab_size = 320;
     assert_int_equal(ida_model_create(&c, 1, &m), IDA_OK);
@@ -53,7 +57,7 @@ static void every_entry_point_names_the_pointer_that_is_null(void **state) {
         ida_status st;
         const char *name;
         char message[200];
-    } row[64];
+    } row[80];
     int rows = 0;
 #define ROW(call, what)                                                                                                         \
     do {                                                                                                                         \
@@ -89,10 +93,22 @@ static void every_entry_point_names_the_pointer_that_is_null(void **state) {
     ROW(ida_tokenizer_encode(t, text, 7, false, NULL, &n), "ids");
     ROW(ida_tokenizer_decode(t, NULL, 2, false, &string, &bytes), "ids");
     ROW(ida_tokenizer_decode(t, ids, 2, false, NULL, &bytes), "text");
+    ROW(ida_tokenizer_encode_as(NULL, text, 7, 0, &out_ids, &n), "t");
+    ROW(ida_tokenizer_encode_as(t, text, 7, 0, &out_ids, NULL), "n_ids");
+    ROW(ida_decoder_create(NULL, false, &d2), "t");
+    ROW(ida_decoder_create(t, false, NULL), "out");
+    ROW(ida_decoder_push(NULL, ids, 2, &piece, &bytes), "d");
+    ROW(ida_decoder_push(d, NULL, 2, &piece, &bytes), "ids");
+    ROW(ida_decoder_push(d, ids, 2, NULL, &bytes), "text");
+    ROW(ida_decoder_end(NULL, &piece, &bytes), "d");
+    ROW(ida_decoder_end(d, &piece, NULL), "n_bytes");
     ROW(ida_data_pack(NULL, &po, NULL, NULL, NULL), "t");
     ROW(ida_data_pack(t, NULL, NULL, NULL, NULL), "o");
     ROW(ida_data_pack(t, &po, NULL, NULL, NULL), "o->out_dir");
     ROW(ida_data_inspect(NULL, &string), "dir");
+    ROW(ida_data_describe(NULL, &string), "o");
+    ROW(ida_data_describe(&io, &string), "o->path");
+    ROW(ida_data_describe(&io, NULL), "json");
     ROW(ida_session_create(NULL, &s2), "m");
     ROW(ida_session_create(m, NULL), "out");
     ROW(ida_session_clone(NULL, &s2), "s");
@@ -112,6 +128,8 @@ static void every_entry_point_names_the_pointer_that_is_null(void **state) {
     ROW(ida_generate(s, t, ids, 2, &stop, NULL, NULL, NULL, NULL), "stop");
     ROW(ida_generate(s, t, ids, 2, &stop_entry, NULL, NULL, NULL, NULL), "stop[0]");
     ROW(ida_train(NULL, NULL, NULL), "o");
+    ROW(ida_train_recipe(NULL, &to), "size");
+    ROW(ida_train_recipe("125m", NULL), "o");
     ROW(ida_train_make_plan(NULL, &plan), "o");
     ROW(ida_train_make_plan(&to, NULL), "plan");
     ROW(ida_doctor_json(NULL), "json");
@@ -124,9 +142,10 @@ static void every_entry_point_names_the_pointer_that_is_null(void **state) {
     }
     assert_int_equal(ida_generate(s, t, ids, 2, &stop_count, NULL, NULL, NULL, NULL), IDA_E_ARG);
     assert_int_equal(ida_session_position(s), 0); /* nothing of it was begun */
-    assert_true(!m2 && !s2 && !t2 && !string && !out_ids);
+    assert_true(!m2 && !s2 && !t2 && !d2 && !string && !out_ids);
     ida_session_free(s);
     ida_model_free(m);
+    ida_decoder_free(d);
     ida_tokenizer_free(t);
 }
 

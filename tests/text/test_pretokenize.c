@@ -1,4 +1,4 @@
-/* test_pretokenize.c - the scanner of the GPT-2 pattern against recorded pieces of HF's ByteLevel, and on bytes HF never sees. */
+/* test_pretokenize.c - the scanners of the GPT-2 and Llama-3 patterns against pieces that HF gave, and on bytes HF never sees. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -42,6 +42,41 @@ static void expect(const char *text, size_t n, const size_t *want, size_t count)
 }
 #define LENGTHS(...) (const size_t[]){__VA_ARGS__}, sizeof((const size_t[]){__VA_ARGS__}) / sizeof(size_t)
 #define EXPECT(text, ...) expect(text, sizeof text - 1, LENGTHS(__VA_ARGS__))
+
+static void expect_llama3(const char *text, size_t n, int digits, const size_t *want, size_t count) {
+    size_t at = 0;
+    for (size_t i = 0; i < count; i++) {
+        size_t len = ida_pretokenize_llama3((const uint8_t *)text + at, n - at, digits);
+        if (len != want[i]) fail_msg("\"%s\": piece %zu has %zu bytes, not %zu", text, i, len, want[i]);
+        at += len;
+    }
+    assert_int_equal(at, n);
+}
+#define LLAMA3(text, ...) expect_llama3(text, sizeof text - 1, 3, LENGTHS(__VA_ARGS__))
+#define QWEN2(text, ...) expect_llama3(text, sizeof text - 1, 1, LENGTHS(__VA_ARGS__))
+
+static void llama3_and_qwen2_pieces_equal_those_of_the_reference(void **state) {
+    (void)state;
+    LLAMA3("'\xC5\xBF" "abc", 3, 3); /* U+017F is an s of any case */
+    LLAMA3("'Sabc", 2, 3);
+    LLAMA3("I'LLbe", 1, 3, 2);
+    LLAMA3("'s's", 2, 2);
+    LLAMA3("1234567 89", 3, 3, 1, 1, 2);
+    QWEN2("1234567 89", 1, 1, 1, 1, 1, 1, 1, 1, 1, 1);
+    LLAMA3("12\xC2\xBD" "3", 4, 1);
+    QWEN2("12\xC2\xBD" "3", 1, 1, 2, 1);
+    LLAMA3("  \n\n  x", 4, 1, 2);
+    LLAMA3("!?\r\n\r\ny", 6, 1);
+    LLAMA3(" !!\n", 4);
+    LLAMA3("\n!\n", 1, 2);
+    LLAMA3("\tword  two", 5, 1, 4);
+    LLAMA3("\xC2\xA0w", 3);
+    LLAMA3("a\xCC\x81" "b", 1, 3);
+    LLAMA3("x   ", 1, 3);
+    LLAMA3("\r\nfoo", 2, 3);
+    LLAMA3(" \t\n z", 3, 2);
+    LLAMA3("\xFF" "ab\xC3", 3, 1); /* ill-formed bytes are characters of no kind */
+}
 
 static void contractions_blanks_and_runs_follow_the_pattern(void **state) {
     (void)state;
@@ -113,6 +148,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pieces_equal_the_recorded_ones),
         cmocka_unit_test(contractions_blanks_and_runs_follow_the_pattern),
+        cmocka_unit_test(llama3_and_qwen2_pieces_equal_those_of_the_reference),
         cmocka_unit_test(ill_formed_bytes_are_neither_letters_nor_blanks),
         cmocka_unit_test(every_byte_is_in_one_piece_for_random_bytes),
         cmocka_unit_test(a_cut_between_text_and_blank_changes_no_piece),
