@@ -35,7 +35,7 @@ LDOPT.fuzz  := $(LDOPT.asan)
 CFLAGS  ?=
 ALLC    := -std=c17 -D_GNU_SOURCE -Iinclude -Isrc $(WARN) $(OPT.$(CONFIG)) -fPIC -fvisibility=hidden -ffp-contract=fast \
            -fno-math-errno -fno-trapping-math -pthread -MMD -MP $(shell pkg-config --cflags $(DEPS) 2>/dev/null) $(CFLAGS)
-LIBS    := $(shell pkg-config --libs $(DEPS) 2>/dev/null) -lm -pthread $(LDOPT.$(CONFIG)) $(LDFLAGS)
+LIBS    := $(shell pkg-config --libs $(DEPS) 2>/dev/null) -lm -ldl -pthread $(LDOPT.$(CONFIG)) $(LDFLAGS)
 
 ifeq ($(ARCH),x86_64)
 ISAS    := base avx2 avx512
@@ -73,7 +73,7 @@ build/.setup-test: | build/.setup
 
 ifeq ($(wildcard build/.setup),)
 # pkg-config answers only after set-up: run the rest in a second make.
-build/idattn lib install demo test test-fast fuzz bench: build/.setup
+build/idattn build/libidattn_cuda.so lib install demo test test-fast fuzz bench test-cuda bench-cuda: build/.setup
 	@$(MAKE) --no-print-directory $@
 else
 lib: $B/libidattn.a $B/libidattn.so
@@ -142,18 +142,20 @@ INST     = $(DESTDIR)$(PREFIX)
 $B/idattn.1: $B/idattn
 	@$< help --man > $@.tmp && mv $@.tmp $@
 ifneq ($(wildcard build/.setup),)
-install: $B/idattn $B/libidattn.a $B/libidattn.so $B/idattn.1
+install: $B/idattn $B/libidattn.a $B/libidattn.so $(BACKEND) $B/idattn.1
 	install -d $(INST)/bin $(INST)/include $(INST)/lib/pkgconfig $(INST)/share/man/man1
 	install -m 755 $B/idattn $(INST)/bin/idattn
 	install -m 644 include/idattn.h $(INST)/include/idattn.h
 	install -m 644 $B/libidattn.a $(INST)/lib/libidattn.a
 	install -m 755 $B/libidattn.so $(INST)/lib/libidattn.so.0
 	ln -sf libidattn.so.0 $(INST)/lib/libidattn.so
+	$(if $(BACKEND),install -m 755 $(BACKEND) $(INST)/lib/libidattn_cuda.so)
 	install -m 644 $B/idattn.1 $(INST)/share/man/man1/idattn.1
 	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|; s|@DEPS@|$(DEPS)|' tools/idattn.pc.in > $(INST)/lib/pkgconfig/idattn.pc
 endif
 uninstall:
 	rm -f $(INST)/bin/idattn $(INST)/include/idattn.h $(INST)/lib/libidattn.a $(INST)/lib/libidattn.so.0 $(INST)/lib/libidattn.so \
+	      $(INST)/lib/libidattn_cuda.so \
 	      $(INST)/share/man/man1/idattn.1 $(INST)/lib/pkgconfig/idattn.pc
 
 help:
@@ -164,7 +166,9 @@ help:
 	@echo 'make fuzz           libFuzzer on every parser, FUZZ_SECONDS=60 each (needs clang)'
 	@echo 'make install        PREFIX=/usr/local DESTDIR=; make uninstall removes the same files'
 	@echo 'make lib            static and shared library'
-	@echo 'variables           CONFIG=release|debug|asan, CC=clang, V=1 (show commands), CFLAGS, LDFLAGS'
+	@echo 'make test-cuda      on a machine with a GPU: every CUDA op against the reference; make bench-cuda: their speed'
+	@echo 'variables           CONFIG=release|debug|asan, CC=clang, V=1 (show commands), CFLAGS, LDFLAGS,'
+	@echo '                    NVCC (empty: no CUDA backend), NVARCH, NVFLAGS'
 
 clean:
 	rm -rf build

@@ -74,7 +74,13 @@ IDA_API int ida_get_threads(void);
  * picks a lower one than the machine has. */
 IDA_API const char *ida_isa_name(void);
 
-/* What this machine can do, as one JSON object (isa, isas, threads, blas {config, core}, memory_bytes, ...).
+/* Element types. A model lives on "cpu" (IDA_F32), or on one GPU through the CUDA backend, "cuda" or "cuda:N" (IDA_BF16:
+ * activations and matrix weights bf16; sums, states and the optimiser's weights fp32; or IDA_F32). IDA_F64: ida_mixer_file only.
+ * Without backend, GPU or a new enough driver, calls that name "cuda" give IDA_E_UNSUPPORTED with the reason; all else works. */
+typedef enum ida_dtype { IDA_F64 = 0, IDA_F32 = 1, IDA_BF16 = 2 } ida_dtype;
+
+/* What this machine can do, as one JSON object (isa, isas, threads, blas {config, core}, memory_bytes,
+ * gpu {backend, error, devices [{name, sm, memory_bytes}]}, ...).
  * The string belongs to the caller: ida_string_free. */
 IDA_API ida_status ida_doctor_json(char **json);
 IDA_API void ida_string_free(char *s);
@@ -115,7 +121,7 @@ typedef struct ida_config {
     uint8_t layer_mixer[IDA_MAX_LAYERS]; /* ida_mixer_kind of each layer */
 } ida_config;
 
-/* Fills *cfg from a built-in preset ("125m", "350m", "760m", "1.3b", "tiny", "demo") with the given mixer in all
+/* Fills *cfg from a built-in preset ("125m", "350m", "760m", "1.3b", "tiny", "demo", "study") with the given mixer in all
  * layers. IDA_E_ARG names the known presets. */
 IDA_API ida_status ida_config_preset(const char *name, ida_mixer_kind mixer, ida_config *cfg);
 /* Reads config.json (HF Llama keys plus a "mixer" object, docs/formats.md). */
@@ -147,6 +153,9 @@ IDA_API ida_status ida_model_create(const ida_config *cfg, uint64_t seed, ida_mo
 /* A model folder (config.json, model.safetensors) or a training run folder (its newest whole checkpoint). Every
  * weight is checked to be finite. */
 IDA_API ida_status ida_model_load(const char *path, ida_model **out);
+/* The same on a device; "cpu" with IDA_F32 is ida_model_load. Sessions of the model run there and keep their states there.
+ * IDA_E_ARG: no such device name or GPU; IDA_E_UNSUPPORTED: no backend, or a type the device does not compute in. */
+IDA_API ida_status ida_model_load_on(const char *path, const char *device, ida_dtype dtype, ida_model **out);
 /* The folder that ida_model_load reads for this path: a model folder itself, or the newest whole checkpoint of a run folder (its
  * config.json, tokenizer.json and trainer_state.json belong together). Caller frees *dir with ida_string_free. */
 IDA_API ida_status ida_model_resolve(const char *path, char **dir);
@@ -155,7 +164,8 @@ IDA_API ida_status ida_model_save(const ida_model *m, const char *dir);
 IDA_API void ida_model_free(ida_model *m);
 IDA_API const ida_config *ida_model_config(const ida_model *m);
 /* Parameter i in storage order, i < ida_model_n_tensors. *data points into the model: fp32, row-major, valid until
- * the model is freed. shape has room for 4. Any output may be NULL. */
+ * the model is freed; a model on a GPU gives IDA_E_UNSUPPORTED when data is asked for. shape has room for 4. Any output may be
+ * NULL. */
 IDA_API int64_t ida_model_n_tensors(const ida_model *m);
 IDA_API ida_status ida_model_tensor(const ida_model *m, int64_t i, const char **name, int *ndim, int64_t shape[4],
                                        const float **data);
@@ -327,6 +337,9 @@ typedef struct ida_train_options {
     int64_t eval_every, eval_tokens; /* 0 = only at the end / all of the validation set */
     int64_t save_every, keep;    /* 0 = only at the end; keep the newest K checkpoints, 0 = all */
     int64_t max_skips;           /* non-finite gradient: the step is skipped; after this many in a row training stops */
+    const char *device;          /* "cpu", "cuda", "cuda:N"; NULL = "cpu" */
+    ida_dtype dtype;             /* IDA_F32; IDA_BF16 on a GPU: part of the run as the rates are, the device is not */
+    bool activation_checkpointing; /* keep a layer's input only, form the rest again in backward: same bits, less memory */
     ida_data_source source;      /* of data_dir, when its shards are not ours; vocab_size of the config then bounds the ids */
 } ida_train_options;
 /* Rates, AdamW, clipping and caps of docs/method.md section 8 with the 125m interdomain model; a small run (1000 steps of 8 sequences,
@@ -350,9 +363,11 @@ typedef struct ida_train_event {
 typedef int ida_train_fn(void *user, const ida_train_event *e);
 
 typedef struct ida_train_plan {
+    /* bytes on the device; parameter_bytes with the bf16 copy of the weights where there is one */
     int64_t parameters, parameter_bytes, gradient_bytes, optimizer_bytes, activation_bytes, scratch_bytes, total_bytes;
 } ida_train_plan;
-/* What training will take, without taking it. */
+/* What training will take, without taking it: o->device need not be there. scratch_bytes is an upper estimate; of a GPU one for
+ * documents of 512 tokens on average (shorter ones take more), without what the driver keeps for itself. */
 IDA_API ida_status ida_train_make_plan(const ida_train_options *o, ida_train_plan *plan);
 /* Runs to options->steps. Every event but POLL also goes to log.jsonl. SIGTERM handling is the caller's: return non-zero. The
  * shards' checksums are checked first. After a failure of the data or of the log the steps done are saved before it returns. */
@@ -391,7 +406,6 @@ IDA_API ida_status ida_report(const char *const *runs, int64_t n_runs, const cha
 
 /* ---------------------------------------------------------------- the mixer core, for embedding elsewhere */
 
-typedef enum ida_dtype { IDA_F64 = 0, IDA_F32 = 1, IDA_BF16 = 2 } ida_dtype;
 typedef enum ida_form { IDA_FORM_SEQUENTIAL = 0, IDA_FORM_STEP = 1, IDA_FORM_CHUNKED = 2 } ida_form;
 
 /* docs/method.md section 2 steps 6-7. All arrays row-major, fp32. H query heads, G = n_kv groups (H % G == 0);
@@ -418,9 +432,11 @@ IDA_API ida_status ida_mixer_forward(const ida_mixer_args *a, ida_form form);
 IDA_API ida_status ida_mixer_backward(const ida_mixer_args *a, const ida_mixer_grads *g, ida_form form); /* not step */
 
 /* The same on a safetensors file of float64 tensors named as above, out to another (docs/formats.md). Gradients are
- * written when grad_o is present (the step form has none: it says so and writes the outputs). bf16: q, k, v, grad_o and o, grad_q/k/v are
- * rounded to bf16, the core runs in fp32. */
-IDA_API ida_status ida_mixer_file(const char *in_path, const char *out_path, ida_form form, ida_dtype dtype, int64_t chunk);
+ * written when grad_o is present (the step form has none: it says so and writes the outputs). bf16: q, k, v, grad_o and o,
+ * grad_q/k/v are rounded to bf16; on the CPU the core runs in fp32, on a GPU as in training. device: as ida_model_load_on, NULL =
+ * "cpu"; IDA_F64 is for the CPU. */
+IDA_API ida_status ida_mixer_file(const char *in_path, const char *out_path, ida_form form, ida_dtype dtype, int64_t chunk,
+                                  const char *device);
 
 /* ---------------------------------------------------------------- benchmarks */
 

@@ -16,6 +16,25 @@ $(filter $B/tests/model/%_f64,$(TESTBIN)): $B/%: %.c $(F64OBJ)
 	@mkdir -p $(@D)
 	$(call SAY,LD)$(CC) $(ALLC) -DIDA_REAL=double $(TESTFLAGS) $< $(F64OBJ) -o $@ -lcmocka $(LIBS)
 
+# What test_backend loads: one shared object for each STUB of backend_stub.c.
+STUBS   := nosymbol refuses otherabi otherops works
+STUBSO  := $(STUBS:%=$B/tests/ops/backend_%.so)
+$(STUBSO): $B/tests/ops/backend_%.so: tests/ops/backend_stub.c
+	@mkdir -p $(@D)
+	$(call SAY,LD)$(CC) $(ALLC) -DSTUB=$(STUB.$*) -shared $< -o $@ $(LDOPT.$(CONFIG))
+STUB.nosymbol := 0
+STUB.refuses  := 1
+STUB.otherabi := 2
+STUB.otherops := 3
+STUB.works    := 4
+$B/tests/ops/test_backend: | $(STUBSO)
+
+# What test_device loads: ref behind a device's memory functions.
+$B/tests/train/backend_host.so: tests/train/backend_host.c tests/train/backend_host.h $B/libidattn.a
+	@mkdir -p $(@D)
+	$(call SAY,LD)$(CC) $(ALLC) -shared $< $B/libidattn.a -o $@ $(LIBS)
+$B/tests/train/test_device: | $B/tests/train/backend_host.so
+
 # Fuzz targets: with CONFIG=fuzz and clang real fuzzers, else programs that replay a corpus.
 FUZZSRC := $(wildcard tests/fuzz/fuzz_*.c)
 FUZZBIN := $(FUZZSRC:%.c=$B/%)

@@ -183,10 +183,16 @@ static int load_tokenizer(const options *o, const char *dir, bool required, ida_
 int open_model(const options *o, const char *path, bool tokenizer_required, ida_model **m, ida_tokenizer **t) {
     char *dir = NULL;
     ida_status st = ida_model_resolve(path, &dir);
-    if (!st) st = ida_model_load(dir, m);
+    if (!st) st = ida_model_load_on(dir, opt_str(o, "device"), dtype_from_options(o), m);
     int rc = st ? fail(o, st, NULL) : load_tokenizer(o, dir, tokenizer_required, t);
     ida_string_free(dir);
     return rc;
+}
+
+ida_dtype dtype_from_options(const options *o) {
+    const char *dtype = opt_str(o, "dtype");
+    if (dtype) return strcmp(dtype, "bf16") == 0 ? IDA_BF16 : IDA_F32;
+    return strcmp(opt_str(o, "device"), "cpu") == 0 ? IDA_F32 : IDA_BF16;
 }
 
 ida_data_source source_from_options(const options *o) {

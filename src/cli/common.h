@@ -40,8 +40,15 @@ char *join_path(const char *a, const char *b);
 bool path_exists(const char *path);
 bool path_is_dir(const char *path);
 
+/* --device and --dtype of a command that runs a model. */
+#define OPT_DEVICE {"device", 0, OPT_STR, "NAME", "cpu", 0, 0, "where to run: cpu, cuda or cuda:N"}
+#define OPT_DTYPE \
+    {"dtype", 0, OPT_CHOICE, "f32|bf16", NULL, 0, 0, "of activations and matrix weights [f32 on the CPU, bf16 on a GPU]"}
+ida_dtype dtype_from_options(const options *o);
+
 /* Model and tokenizer of MODEL, both from the one folder that ida_model_resolve finds. --tokenizer replaces the model's own; *t
- * stays NULL when there is none and none is required. 0, or the exit code after printing the failure; the caller frees both. */
+ * stays NULL when there is none and none is required. The model goes where --device says: `o` has OPT_DEVICE and OPT_DTYPE. 0, or
+ * the exit code after printing the failure; the caller frees both. */
 int open_model(const options *o, const char *path, bool tokenizer_required, ida_model **m, ida_tokenizer **t);
 
 /* --data-format, --val-data and --separator. `o` has these options. */
@@ -57,7 +64,7 @@ ida_data_source source_from_options(const options *o);
  * neither of the first two is given. 0, or the exit code. */
 int config_from_options(const options *o, const char *preset, ida_config *cfg);
 #define OPT_MODEL_SHAPE \
-    {"preset", 0, OPT_STR, "NAME", NULL, 0, 0, "a built-in shape: 125m, 350m, 760m, 1.3b, tiny or demo"}, \
+    {"preset", 0, OPT_STR, "NAME", NULL, 0, 0, "a built-in shape: 125m, 350m, 760m, 1.3b, tiny, demo or study"}, \
     {"config", 0, OPT_STR, "FILE", NULL, 0, 0, "a config.json instead of a preset"}, \
     {"mixer", 0, OPT_STR, "KIND", NULL, 0, 0, "interdomain, softmax, s4d, dual-linear, single-query; all layers [interdomain]"}, \
     {"set", 0, OPT_LIST, "KEY=VALUE", NULL, 0, 0, "sets a field by its key in config.json, as in mixer.readout=bilinear"}

@@ -15,6 +15,19 @@ static void print_value(const char *key, const json_t *v) {
     free(text);
 }
 
+/* One line per GPU. */
+static void print_gpus(const json_t *list) {
+    size_t i;
+    const json_t *g;
+    json_array_foreach(list, i, g) {
+        char key[32], b[24];
+        snprintf(key, sizeof key, "gpu.cuda:%zu", i);
+        human_bytes(json_integer_value(json_object_get(g, "memory_bytes")), b);
+        printf("%-22s %s, sm_%d, %s\n", key, json_string_value(json_object_get(g, "name")),
+               (int)json_integer_value(json_object_get(g, "sm")), b);
+    }
+}
+
 static int run_doctor(const options *o) {
     progress p;
     char *text = NULL;
@@ -34,7 +47,8 @@ static int run_doctor(const options *o) {
         json_object_foreach(v, sub, w) {
             char name[64];
             snprintf(name, sizeof name, "%s.%s", key, sub);
-            print_value(name, w);
+            if (json_is_array(w)) print_gpus(w);
+            else if (!json_is_null(w)) print_value(name, w);
         }
     }
     json_decref(j);
@@ -43,7 +57,7 @@ static int run_doctor(const options *o) {
 
 const command command_doctor = {.name = "doctor",
                                 .args = "[options]",
-                                .summary = "what this machine can do: instruction set, BLAS, threads, memory",
+                                .summary = "what this machine can do: instruction set, BLAS, threads, memory, GPUs",
                                 .text = "",
                                 .run = run_doctor,
                                 .options = (const option_spec[]){OPT_JSON, OPT_THREADS, OPT_QUIET, OPT_HELP, OPT_END}};

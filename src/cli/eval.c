@@ -116,7 +116,7 @@ const command command_eval_ppl = {
         {"stride", 0, OPT_INT, "N", "0", 0, OPT_MAX_INT, "new tokens in each window; 0 = the window"},
         {"max-tokens", 0, OPT_INT, "N", "0", 0, OPT_MAX_INT, "stop after this many scored tokens; 0 = all"},
         {"save", 0, OPT_FLAG, NULL, NULL, 0, 0, "also write the result into MODEL/eval.json, for report"},
-        OPT_JSON, OPT_THREADS, OPT_QUIET, OPT_HELP, OPT_END}};
+        OPT_DEVICE, OPT_DTYPE, OPT_JSON, OPT_THREADS, OPT_QUIET, OPT_HELP, OPT_END}};
 
 static int run_length(const options *o) {
     progress p;
@@ -125,7 +125,7 @@ static int run_length(const options *o) {
     int rc = begin(o, &p);
     if (rc) return rc;
     if (!opt_str(o, "data")) return usage_error(o->cmd, "--data is missing; give a packed set");
-    ida_status st = ida_model_load(o->args[0], &m);
+    ida_status st = ida_model_load_on(o->args[0], opt_str(o, "device"), dtype_from_options(o), &m);
     if (st) return fail(o, st, &p);
     ida_length_options e = {.data_dir = opt_str(o, "data"),
                             .train_len = opt_int(o, "train-len"),
@@ -158,4 +158,4 @@ const command command_eval_length = {
         {"buckets", 0, OPT_INT, "N", "4", 0, 4096, "buckets in a training length"},
         {"blocks", 0, OPT_INT, "N", "0", 0, OPT_MAX_INT, "blocks averaged; 0 = what the data gives, at most 16"},
         {"save", 0, OPT_FLAG, NULL, NULL, 0, 0, "also write the result into MODEL/eval.json, for report"},
-        OPT_JSON, OPT_THREADS, OPT_QUIET, OPT_HELP, OPT_END}};
+        OPT_DEVICE, OPT_DTYPE, OPT_JSON, OPT_THREADS, OPT_QUIET, OPT_HELP, OPT_END}};

@@ -222,4 +222,4 @@ const command command_generate = {
         {"echo", 0, OPT_FLAG, NULL, NULL, 0, 0, "print the prompt too"},
         {"state-in", 0, OPT_STR, "FILE", NULL, 0, 0, "go on from a saved session"},
         {"state-out", 0, OPT_STR, "FILE", NULL, 0, 0, "save the session at the end"},
-        OPT_JSON, OPT_THREADS, OPT_QUIET, OPT_HELP, OPT_END}};
+        OPT_DEVICE, OPT_DTYPE, OPT_JSON, OPT_THREADS, OPT_QUIET, OPT_HELP, OPT_END}};

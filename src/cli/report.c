@@ -13,6 +13,15 @@ static void number(const json_t *row, const char *key, const char *fmt, char out
     else snprintf(out, 32, "%.4f", json_number_value(v));
 }
 
+static bool any_number(const json_t *rows, const char *key) {
+    const json_t *row;
+    size_t i;
+    json_array_foreach(rows, i, row)
+        if (json_is_number(json_object_get(row, key))) return true;
+    return false;
+}
+
+/* Columns that no run has a number for are left out. */
 static void print_table(const json_t *j) {
     static const struct {
         const char *key, *title, *fmt;
@@ -25,18 +34,23 @@ static void print_table(const json_t *j) {
                {"state_bytes_64k", "state 64K", "bytes", 11},
                {"loss_1x", "loss 1x", "f", 8},
                {"loss_2x", "loss 2x", "f", 8},
-               {"loss_4x", "loss 4x", "f", 8}};
+               {"loss_4x", "loss 4x", "f", 8},
+               {"loss_8x", "loss 8x", "f", 8}};
     enum { N = sizeof col / sizeof *col };
-    const json_t *row;
+    const json_t *row, *rows = json_object_get(j, "runs");
     size_t i;
+    bool shown[N];
+    for (int c = 0; c < N; c++) shown[c] = any_number(rows, col[c].key);
     printf("%-20s", "run");
-    for (int c = 0; c < N; c++) printf(" %*s", col[c].width, col[c].title);
+    for (int c = 0; c < N; c++)
+        if (shown[c]) printf(" %*s", col[c].width, col[c].title);
     putchar('\n');
-    json_array_foreach(json_object_get(j, "runs"), i, row) {
+    json_array_foreach(rows, i, row) {
         printf("%-20.20s",
                json_string_value(json_object_get(row, "name")) ? json_string_value(json_object_get(row, "name")) : "?");
         for (int c = 0; c < N; c++) {
             char cell[32];
+            if (!shown[c]) continue;
             number(row, col[c].key, col[c].fmt, cell);
             printf(" %*s", col[c].width, cell);
         }

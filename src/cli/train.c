@@ -179,6 +179,12 @@ static void fill_numbers(const options *o, ida_train_options *t, const json_t *r
     else if (seed) t->seed = strtoull(seed, NULL, 10);
 }
 
+static ida_dtype dtype_from_run(const options *o, const json_t *run) {
+    const char *was = json_string_value(earlier(run, "dtype"));
+    if (opt_given(o, "dtype") || !was) return dtype_from_options(o);
+    return strcmp(was, "bf16") == 0 ? IDA_BF16 : IDA_F32;
+}
+
 /* The run's own shape. */
 static int shape_from_run(const options *o, const char *dir, ida_config *cfg) {
     if (opt_given(o, "set") || opt_given(o, "mixer"))
@@ -206,12 +212,15 @@ static int fill(const options *o, ida_train_options *t) {
     t->out_dir = opt_str(o, "out");
     t->source = source_from_options(o);
     t->resume = opt_flag(o, "resume");
+    t->device = opt_str(o, "device");
+    t->activation_checkpointing = opt_flag(o, "activation-checkpointing");
     bool shape_given = opt_given(o, "preset") || opt_given(o, "config");
     char *dir = NULL;
     int rc = find_run(o, t, shape_given, &dir);
     if (rc) return rc;
     json_t *run = dir ? run_options(dir) : NULL;
     fill_numbers(o, t, run);
+    t->dtype = dtype_from_run(o, run);
     bool seq_len_known = opt_given(o, "seq-len") || json_is_integer(earlier(run, "seq-len"));
     rc = dir && !shape_given ? shape_from_run(o, dir, &t->config) : shape_from_options(o, seq_len_known, t);
     json_decref(run);
@@ -220,13 +229,15 @@ static int fill(const options *o, ida_train_options *t) {
 }
 
 static json_t *options_json(const ida_train_options *t) {
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "seed",
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, "
+                     "s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:s, s:s, s:b}", "seed",
                      (json_int_t)t->seed, "seq-len", (json_int_t)t->seq_len, "batch", (json_int_t)t->batch, "micro-batch",
                      (json_int_t)t->micro_batch, "steps", (json_int_t)t->steps, "warmup-steps", (json_int_t)t->warmup_steps,
                      "eval-every", (json_int_t)t->eval_every, "eval-tokens", (json_int_t)t->eval_tokens, "save-every",
                      (json_int_t)t->save_every, "keep", (json_int_t)t->keep, "max-skips", (json_int_t)t->max_skips, "lr", t->lr,
                      "min-lr", t->min_lr, "ssm-lr-max", t->ssm_lr_max, "beta1", t->beta1, "beta2", t->beta2, "eps", t->eps,
-                     "weight-decay", t->weight_decay, "clip", t->clip);
+                     "weight-decay", t->weight_decay, "clip", t->clip, "device", t->device, "dtype",
+                     t->dtype == IDA_BF16 ? "bf16" : "f32", "activation-checkpointing", t->activation_checkpointing);
 }
 
 static int print_plan(const options *o, const ida_train_options *t) {
@@ -318,6 +329,8 @@ const command command_train = {
         {"eval-tokens", 0, OPT_INT, "N", "0", 0, OPT_MAX_INT, "validation tokens used; 0 = all"},
         {"save-every", 0, OPT_INT, "N", "0", 0, OPT_MAX_INT, "steps between checkpoints; 0 = only at the end"},
         {"keep", 0, OPT_INT, "K", "0", 0, OPT_MAX_INT, "newest checkpoints kept; 0 = all"},
+        {"activation-checkpointing", 0, OPT_FLAG, NULL, NULL, 0, 0,
+         "keep a layer's input only and form the rest again in the backward pass: less memory, the same bits, slower"},
         {"max-skips", 0, OPT_INT, "N", "10", 0, OPT_MAX_INT,
          "steps skipped in a row for a non-finite gradient before training stops"},
-        OPT_JSON, OPT_THREADS, OPT_QUIET, OPT_HELP, OPT_END}};
+        OPT_DEVICE, OPT_DTYPE, OPT_JSON, OPT_THREADS, OPT_QUIET, OPT_HELP, OPT_END}};

@@ -58,21 +58,29 @@ void ida_bench_fill(float *x, int64_t n, double scale, uint64_t salt);
 /* max |a - b| / max |b|. */
 double ida_max_error(const float *a, const float *b, int64_t n);
 
-/* A model with one training batch of random ids: one row of T tokens, its own gradients and work space. */
+/* A model with one training batch of random ids: B rows of T tokens, its own gradients and work space. */
 typedef struct ida_bench_model {
     ida_model *model;
     ida_acts *acts;
-    float *grads;
+    float *grads; /* on the model's device */
     int32_t *ids, *targets;
-    int64_t T, cu[2], pos0[1];
+    int64_t T, *cu;
     ida_batch batch;
     double loss; /* of the last step, mean */
 } ida_bench_model;
 /* dev NULL = the product's device. */
-ida_status ida_bench_model_new(const ida_config *cfg, const ida_device *dev, int64_t T, bool training, ida_bench_model *out);
+ida_status ida_bench_model_new(const ida_config *cfg, const ida_device *dev, int64_t B, int64_t T, ida_acts_kind kind,
+                               ida_bench_model *out);
 void ida_bench_model_free(ida_bench_model *m);
 ida_bench_body ida_bench_model_step; /* arg: ida_bench_model*; zero gradients, forward, backward */
-/* Gradients of a tiny model with this mixer on the product's device against ref: max error relative to the largest. */
-ida_status ida_bench_check_grads(ida_mixer_kind mixer, double *error);
+/* Gradients of a tiny model with this mixer on a device (NULL: the product's) against ref: the largest error of a tensor relative
+ * to its largest element; on a device with bf16 the norm of the error over the norm of the whole gradient. */
+ida_status ida_bench_check_grads(const ida_device *dev, ida_mixer_kind mixer, double *error);
+/* The limit of that error: fp32 sums over 200 tokens, or the rounding of every tensor on the way to bf16. */
+double ida_bench_grads_limit(const ida_device *dev);
+/* flop/s of a large product by the device's own linear_fwd: the measured matmul rate of MFU figures. */
+ida_status ida_bench_product_rate(ida_bench_run *b, const ida_device *dev, double *flops);
+/* The device of the keys "device" and "dtype". */
+ida_status ida_bench_device(const ida_bench_run *b, const ida_device **dev);
 
 #endif

@@ -21,7 +21,7 @@ typedef struct product {
 static ida_status body(void *arg) {
     product *p = arg;
     const ida_ops *o = p->dev->ops;
-    if (p->op == FORWARD) return o->linear_fwd(p->dev, p->y, p->x, p->w, p->n, p->in, p->out, false);
+    if (p->op == FORWARD) return o->linear_fwd(p->dev, p->y, p->x, p->w, NULL, p->n, p->in, p->out);
     return o->linear_bwd(p->dev, p->op == DX ? p->dx : NULL, p->op == DW ? p->dw : NULL, p->y, p->x, p->w, p->n, p->in, p->out,
                          false);
 }

@@ -123,7 +123,8 @@ static ida_status read_eval(ida_report_run *r) {
     }
     json_array_foreach(json_object_get(json_object_get(r->eval, "length"), "at"), i, row) {
         json_int_t k = json_integer_value(json_object_get(row, "multiple"));
-        if (k == 1 || k == 2 || k == 4) number_of(row, "loss", &r->at[k == 1 ? 0 : k == 2 ? 1 : 2]);
+        for (int m = 0; m < IDA_REPORT_LENGTHS; m++)
+            if (k == 1 << m) number_of(row, "loss", &r->at[m]);
     }
     return IDA_OK;
 }
@@ -156,7 +157,8 @@ static ida_status read_run(ida_report_run *r, const char *path) {
     char *dir = NULL, *file = NULL;
     json_t *state = NULL;
     ida_status st;
-    *r = (ida_report_run){.path = path, .name = last_part(path), .val_loss = NAN, .bits_per_byte = NAN, .at = {NAN, NAN, NAN}};
+    *r = (ida_report_run){.path = path, .name = last_part(path), .val_loss = NAN, .bits_per_byte = NAN};
+    for (int i = 0; i < IDA_REPORT_LENGTHS; i++) r->at[i] = NAN;
     IDA_FAIL_IF(!r->name, IDA_E_NOMEM, "no memory for a path");
     IDA_TRY(ida_resolve_model_dir(path, &dir));
     file = ida_path_join(dir, "config.json");
@@ -219,6 +221,7 @@ json_t *ida_report_table(const ida_report_run *runs, int64_t n) {
         put_real(o, "loss_1x", r->at[0]);
         put_real(o, "loss_2x", r->at[1]);
         put_real(o, "loss_4x", r->at[2]);
+        put_real(o, "loss_8x", r->at[3]);
         if (r->options) json_object_set(o, "options", r->options);
         json_array_append_new(rows, o);
     }
@@ -293,7 +296,7 @@ static ida_status length_chart(ida_buf *out, const ida_report_run *runs, int64_t
         if (n_marks == 0 && number_of(len, "train_len", &T) && number_of(len, "multiple", &times) && T > 0)
             for (double x = 1; x <= times && n_marks < 16; x *= 2) marks[n_marks++] = x * T;
     }
-    ida_chart c = {.title = "Loss by position, state carried (dotted: 1x, 2x, 4x the training length)",
+    ida_chart c = {.title = "Loss by position, state carried (dotted: 1x, 2x, 4x, ... the training length)",
                    .x_label = "position",
                    .y_label = "nats per token",
                    .series = s,

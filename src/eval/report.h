@@ -5,6 +5,8 @@
 #include "core/json.h"
 #include "core/mem.h"
 
+enum { IDA_REPORT_LENGTHS = 4 };
+
 typedef struct ida_report_run {
     const char *path;
     char *name; /* last part of the path; bytes that are not UTF-8 are U+FFFD */
@@ -22,7 +24,8 @@ typedef struct ida_report_run {
     int64_t steps, tokens;                 /* done */
     double tokens_per_s;                   /* median over steps; 0 = not known */
     char protocol[64]; /* how val_loss was measured: "carried", "window W, stride S", "in training"; "" = it was not */
-    double val_loss, bits_per_byte, at[3]; /* at: 1x, 2x, 4x; NaN = not measured */
+    double val_loss, bits_per_byte;
+    double at[IDA_REPORT_LENGTHS]; /* loss at 1, 2, 4, 8 training lengths; NaN = not measured */
 } ida_report_run;
 
 /* The table as JSON (also what ida_report returns). New reference; NULL on out of memory. */

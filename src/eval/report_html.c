@@ -35,12 +35,12 @@ static ida_status bytes_cell(ida_buf *out, int64_t n) {
 static ida_status table_part(ida_buf *out, const ida_report_run *runs, int64_t n) {
     static const char titles[] =
         "<div class=\"wide\"><table>\n<tr><th>run<th>parameters<th>validation loss<th>bits per byte<th>measured"
-        "<th>tokens/s<th>state at 1K<th>state at 64K<th>loss 1x<th>loss 2x<th>loss 4x</tr>\n";
+        "<th>tokens/s<th>state at 1K<th>state at 64K<th>loss 1x<th>loss 2x<th>loss 4x<th>loss 8x</tr>\n";
     static const char legend[] =
         "</table></div>\n<p>Loss in nats per token. Measured: how the validation loss was; losses measured in different ways do "
         "not compare. Carried: each document read once, its state carried to its end; window: in windows of so many tokens; "
         "neither scores the end of a document. In training: the last evaluation of the training run, in rows of the training "
-        "length, which scores it. State: bytes that one sequence keeps after that many tokens. 1x, 2x, 4x: loss of the last "
+        "length, which scores it. State: bytes that one sequence keeps after that many tokens. 1x to 8x: loss of the last "
         "training length of tokens before that multiple of it, state carried.</p>\n";
     IDA_TRY(ida_buf_addf(out, "%s", titles));
     for (int64_t i = 0; i < n; i++) {
@@ -54,7 +54,7 @@ static ida_status table_part(ida_buf *out, const ida_report_run *runs, int64_t n
         IDA_TRY(r->tokens_per_s > 0 ? ida_buf_addf(out, "<td>%.0f</td>", r->tokens_per_s) : ida_buf_addf(out, "<td>–</td>"));
         IDA_TRY(bytes_cell(out, r->info.state_bytes + 1024 * r->info.state_bytes_per_token));
         IDA_TRY(bytes_cell(out, r->info.state_bytes + 65536 * r->info.state_bytes_per_token));
-        for (int k = 0; k < 3; k++) IDA_TRY(real_cell(out, r->at[k], "–"));
+        for (int k = 0; k < IDA_REPORT_LENGTHS; k++) IDA_TRY(real_cell(out, r->at[k], "–"));
         IDA_TRY(ida_buf_addf(out, "</tr>\n"));
     }
     return ida_buf_addf(out, "%s", legend);

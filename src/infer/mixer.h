@@ -7,4 +7,7 @@
 /* Sizes, options and cu_seqlens of a call (not the other pointers): IDA_E_ARG names the value and its limit. */
 ida_status ida_mixer_check(const ida_mixer_run *a, ida_form form);
 
+/* ida_ref_mixer_run (host arrays of float) on any device; on a bf16 one q, k, v, o and their gradients are rounded on the way. */
+ida_status ida_mixer_run_on(const struct ida_device *dev, const ida_mixer_run *a, ida_form form, bool backward);
+
 #endif

@@ -7,6 +7,7 @@
 #include "core/bf16.h"
 #include "core/mem.h"
 #include "infer/mixer.h"
+#include "ops/backend.h"
 #include "io/safetensors.h"
 #include "ops/ops.h"
 
@@ -53,6 +54,7 @@ enum { N_IN = sizeof inputs / sizeof *inputs, N_OUT = sizeof outputs / sizeof *o
 
 typedef struct job {
     const ida_st_file *file;
+    const ida_device *dev;
     ida_dtype dtype;
     ida_mixer_run run;
     int64_t *cu;
@@ -226,7 +228,7 @@ static ida_status run(job *j, ida_form form, int n_out) {
         if (j->dtype == IDA_F64)
             IDA_TRY(ida_ref64_mixer_run(&ida_ref64_device, &j->run, form, backward));
         else
-            IDA_TRY(ida_ref_mixer_run(ida_cpu_device(), &j->run, form, backward));
+            IDA_TRY(ida_mixer_run_on(j->dev, &j->run, form, backward));
     }
     return IDA_OK;
 }
@@ -254,14 +256,21 @@ static ida_status write_results(job *j, const char *path, int n_out) {
     return ida_st_write(path, tensors, n_out, keys, values, 2);
 }
 
-ida_status ida_mixer_file(const char *in_path, const char *out_path, ida_form form, ida_dtype dtype, int64_t chunk) {
+ida_status ida_mixer_file(const char *in_path, const char *out_path, ida_form form, ida_dtype dtype, int64_t chunk,
+                          const char *device) {
     IDA_FAIL_IF(!in_path || !out_path, IDA_E_ARG, "mixer: the input or the output path is NULL");
     IDA_FAIL_IF((int)dtype < IDA_F64 || dtype > IDA_BF16, IDA_E_ARG, "mixer: unknown data type %d", (int)dtype);
     IDA_FAIL_IF((int)form < IDA_FORM_SEQUENTIAL || form > IDA_FORM_CHUNKED, IDA_E_ARG, "mixer: unknown form %d", (int)form);
     IDA_FAIL_IF(chunk < 0 || chunk > 64, IDA_E_ARG, "mixer: chunk is %lld, give 1 to 64, or 0 for 64", (long long)chunk);
+    const bool cpu = !device || strcmp(device, "cpu") == 0;
+    IDA_FAIL_IF(!cpu && dtype == IDA_F64, IDA_E_UNSUPPORTED, "mixer: float64 runs on the CPU only; give f32 or bf16 for %s",
+                device);
     ida_st_file *f;
+    const ida_device *dev = NULL;
+    /* on the CPU bf16 is a rounding of the tensors */
+    IDA_TRY(ida_device_open(cpu ? "cpu" : device, cpu ? IDA_F32 : dtype, &dev));
     IDA_TRY(ida_st_open(in_path, &f));
-    job j = {.file = f, .dtype = dtype};
+    job j = {.file = f, .dtype = dtype, .dev = dev};
     ida_status st;
     IDA_TRY_GOTO(read_sizes(&j, form, chunk));
     IDA_TRY_GOTO(read_inputs(&j));

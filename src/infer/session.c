@@ -14,8 +14,8 @@ ida_status ida_session_create(const ida_model *m, ida_session **out) {
     IDA_NEED(out);
     IDA_TRY(IDA_CALLOC(s, 1, "session"));
     s->model = m;
-    IDA_TRY_GOTO(ida_state_new(&m->cfg, 1, &s->state));
-    IDA_TRY_GOTO(ida_acts_new(&m->cfg, 1, 1, false, &s->step));
+    IDA_TRY_GOTO(ida_state_new(&m->cfg, m->dev, 1, &s->state));
+    IDA_TRY_GOTO(ida_acts_new(&m->cfg, m->dev, 1, 1, IDA_ACTS_FORWARD, &s->step));
     IDA_TRY_GOTO(IDA_CALLOC(s->logits, m->cfg.vocab_size, "session logits"));
     *out = s;
     return IDA_OK;
@@ -33,7 +33,7 @@ void ida_session_free(ida_session *s) {
 }
 
 void ida_session_reset(ida_session *s) {
-    ida_state_zero(s->state);
+    (void)ida_state_zero(s->state); /* a device that failed says so at its next op */
     memset(s->tail, 0, sizeof s->tail);
 }
 
@@ -59,12 +59,13 @@ int64_t ida_session_position(const ida_session *s) { return s->state->pos[0]; }
 int64_t ida_session_bytes(const ida_session *s) {
     const ida_config *cfg = &s->model->cfg;
     int64_t acts = 0, cache = 0;
-    if (ida_acts_bytes(cfg, 1, 1, false, &acts) != IDA_OK) acts = 0;
+    if (ida_acts_bytes(cfg, s->model->dev, 1, 1, IDA_ACTS_FORWARD, &acts) != IDA_OK) acts = 0;
     for (int64_t l = 0; l < cfg->n_layers; l++) {
         ida_shape sh = ida_layer_shape(cfg, l);
         if (sh.softmax) cache += 2 * sh.kvw * s->state->cache_cap;
     }
-    return (int64_t)sizeof *s + acts + (cache + s->state->stride + cfg->vocab_size) * (int64_t)sizeof(float);
+    const int64_t floats = s->state->stride + cfg->vocab_size;
+    return (int64_t)sizeof *s + acts + cache * s->model->dev->act_size + floats * (int64_t)sizeof(float);
 }
 
 /* targets and losses may be NULL. */
@@ -80,8 +81,9 @@ static ida_status run_piece(ida_session *s, ida_acts *acts, const int32_t *ids, 
 static ida_status run(ida_session *s, const int32_t *ids, const int32_t *targets, int64_t n, float *losses,
                       ida_stop_fn *stop, void *user) {
     ida_acts *acts = s->step;
-    int64_t piece = n < IDA_SESSION_PIECE ? n : IDA_SESSION_PIECE;
-    ida_status st = piece > 1 ? ida_acts_new(&s->model->cfg, piece, 1, false, &acts) : IDA_OK;
+    const int64_t most = ida_on_host(s->model->dev) ? IDA_SESSION_PIECE : IDA_SESSION_DEVICE_PIECE;
+    int64_t piece = n < most ? n : most;
+    ida_status st = piece > 1 ? ida_acts_new(&s->model->cfg, s->model->dev, piece, 1, IDA_ACTS_FORWARD, &acts) : IDA_OK;
     for (int64_t i = 0; i < n && st == IDA_OK; i += piece) {
         if (stop && stop(user)) break;
         int64_t m = n - i < piece ? n - i : piece;

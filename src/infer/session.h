@@ -4,7 +4,8 @@
 
 #include "model/model.h"
 
-enum { IDA_SESSION_PIECE = 512, IDA_SESSION_TAIL = 32 };
+/* Tokens that run at once: on the CPU, on a device. */
+enum { IDA_SESSION_PIECE = 512, IDA_SESSION_DEVICE_PIECE = 8192, IDA_SESSION_TAIL = 32 };
 
 struct ida_session {
     const ida_model *model;

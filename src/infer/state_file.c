@@ -37,9 +37,10 @@ _Static_assert(sizeof(header) == 192, "the header is written as it lies in memor
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the header is written as it lies in memory");
 
 /* Reads every weight at its first use. */
-static uint64_t model_hash(ida_session *s) {
-    if (s->model_hash == 0) s->model_hash = ida_model_hash(s->model);
-    return s->model_hash;
+static ida_status model_hash(ida_session *s, uint64_t *hash) {
+    if (s->model_hash == 0) IDA_TRY(ida_model_hash(s->model, &s->model_hash));
+    *hash = s->model_hash;
+    return IDA_OK;
 }
 
 static int64_t cache_floats(const ida_config *cfg) {
@@ -64,17 +65,18 @@ static ida_status put(sink *k, const void *p, int64_t n) {
     return ida_writer_put(k->w, p, (size_t)n);
 }
 
-static ida_status put_all(const ida_session *s, sink *k, const header *h) {
+/* state: the session's, on the host. */
+static ida_status put_all(const ida_session *s, const ida_state *state, sink *k, const header *h) {
     const ida_config *cfg = &s->model->cfg;
     IDA_TRY(put(k, h, (int64_t)sizeof *h));
-    IDA_TRY(put(k, s->state->block, h->state_floats * (int64_t)sizeof(float)));
+    IDA_TRY(put(k, state->block, h->state_floats * (int64_t)sizeof(float)));
     IDA_TRY(put(k, s->logits, h->vocab * (int64_t)sizeof(float)));
     for (int64_t l = 0; l < cfg->n_layers && h->position > 0; l++) {
         ida_shape sh = ida_layer_shape(cfg, l);
         int64_t n = h->position * sh.kvw * (int64_t)sizeof(float);
         if (!sh.softmax) continue;
-        IDA_TRY(put(k, s->state->k_cache[l], n));
-        IDA_TRY(put(k, s->state->v_cache[l], n));
+        IDA_TRY(put(k, state->k_cache[l], n));
+        IDA_TRY(put(k, state->v_cache[l], n));
     }
     uint64_t sum = XXH3_64bits_digest(k->x);
     return ida_writer_put(k->w, &sum, sizeof sum);
@@ -90,16 +92,19 @@ ida_status ida_session_save(const ida_session *s, const char *path) {
     h.vocab = s->model->cfg.vocab_size;
     IDA_FAIL_IF(!file_bytes(h.position, h.state_floats, h.cache_floats, h.vocab, &h.file_bytes), IDA_E_UNSUPPORTED,
                 "%s: a state of %lld tokens is too large for a file", path, (long long)h.position);
-    h.model_hash = model_hash((ida_session *)(uintptr_t)s); /* the hash kept there is no part of the timeline */
+    IDA_TRY(model_hash((ida_session *)(uintptr_t)s, &h.model_hash)); /* the hash kept there is no part of the timeline */
+    ida_state *moved = NULL;
+    ida_status st = IDA_OK;
     sink k = { .x = XXH3_createState() };
     IDA_FAIL_IF(!k.x, IDA_E_NOMEM, "no memory for a checksum");
     XXH3_64bits_reset(k.x);
-    ida_status st = ida_writer_open(path, &k.w);
-    if (st == IDA_OK) {
-        st = put_all(s, &k, &h);
-        if (st == IDA_OK) st = ida_writer_commit(k.w);
-        else ida_writer_abort(k.w);
-    }
+    if (!ida_on_host(s->state->dev)) IDA_TRY_GOTO(ida_state_move(&s->model->cfg, s->state, ida_cpu_device(), &moved));
+    IDA_TRY_GOTO(ida_writer_open(path, &k.w));
+    st = put_all(s, moved ? moved : s->state, &k, &h);
+    if (st == IDA_OK) st = ida_writer_commit(k.w);
+    else ida_writer_abort(k.w);
+out:
+    ida_state_free(moved);
     XXH3_freeState(k.x);
     return st;
 }
@@ -118,7 +123,8 @@ static ida_status check(ida_session *s, const ida_map *m, const char *path, head
     memcpy(&sum, m->data + m->size - (int64_t)sizeof sum, sizeof sum);
     IDA_FAIL_IF(m->size < (int64_t)(sizeof *h + sizeof sum) || XXH3_64bits(m->data, (size_t)m->size - sizeof sum) != sum,
                 IDA_E_FORMAT, "%s: checksum does not match: the file is damaged", path);
-    uint64_t hash = model_hash(s);
+    uint64_t hash;
+    IDA_TRY(model_hash(s, &hash));
     IDA_FAIL_IF(h->model_hash != hash, IDA_E_ARG,
                 "%s: belongs to model %016llx, this one is %016llx: load the model it was saved with", path,
                 (unsigned long long)h->model_hash, (unsigned long long)hash);
@@ -144,7 +150,7 @@ static const uint8_t *take(float *to, const uint8_t *from, int64_t floats) {
 static ida_status take_all(ida_session *s, const header *h, const uint8_t *p) {
     const ida_config *cfg = &s->model->cfg;
     ida_state *fresh = NULL;
-    IDA_TRY(ida_state_new(cfg, 1, &fresh));
+    IDA_TRY(ida_state_new(cfg, ida_cpu_device(), 1, &fresh));
     ida_status st = h->cache_floats > 0 && h->position > 0 ? ida_state_reserve(cfg, fresh, h->position) : IDA_OK;
     if (st != IDA_OK) {
         ida_state_free(fresh);
@@ -159,6 +165,13 @@ static ida_status take_all(ida_session *s, const header *h, const uint8_t *p) {
         p = take(fresh->v_cache[l], p, h->position * sh.kvw);
     }
     fresh->pos[0] = h->position;
+    if (!ida_on_host(s->state->dev)) {
+        ida_state *moved = NULL;
+        st = ida_state_move(cfg, fresh, s->state->dev, &moved);
+        ida_state_free(fresh);
+        if (st != IDA_OK) return st;
+        fresh = moved;
+    }
     ida_state_free(s->state);
     s->state = fresh;
     memcpy(s->tail, h->tail, sizeof s->tail);

@@ -9,16 +9,16 @@
 #include "core/json.h"
 #include "model/model.h"
 
-/* Model folder, HF layout (config.json + model.safetensors [+ index for shards]). Loads into a fresh model on the CPU device; all
+/* Model folder, HF layout (config.json + model.safetensors [+ index for shards]). Loads into a fresh model on dev; all
  * tensors must be there with their exact shapes, none may be left over, all values finite. */
-ida_status ida_folder_load_model(const char *dir, ida_model **out);
+ida_status ida_folder_load_model(const char *dir, const ida_device *dev, ida_model **out);
 ida_status ida_folder_save_model(const char *dir, const ida_model *m);
 
 /* Resolves a path given by a person: a model folder as it is, a run folder to its newest whole checkpoint. malloc'd. */
 ida_status ida_resolve_model_dir(const char *path, char **dir);
 
 typedef struct ida_checkpoint {
-    const ida_model *model;        /* weights */
+    const ida_model *model;        /* weights, on the CPU */
     const float *m, *v;            /* optimiser moments, blocks laid out by the table */
     const json_t *state;           /* trainer_state.json: everything else (step, tokens, seed, options, ...) */
     const char *tokenizer_json;    /* path of a file copied into the folder, or NULL */

@@ -6,6 +6,7 @@
 #include "core/mem.h"
 #include "io/checkpoint.h"
 #include "io/weights.h"
+#include "ops/backend.h"
 
 ida_status ida_config_files_write(const char *dir, const ida_config *cfg) {
     char *text = NULL;
@@ -26,7 +27,7 @@ out:
     return st;
 }
 
-ida_status ida_folder_save_model(const char *dir, const ida_model *m) {
+static ida_status save_host(const char *dir, const ida_model *m) {
     char *path = ida_path_join(dir, "model.safetensors");
     IDA_FAIL_IF(!path, IDA_E_NOMEM, "out of memory for a path");
     const float *block = m->params;
@@ -38,8 +39,17 @@ ida_status ida_folder_save_model(const char *dir, const ida_model *m) {
     return st;
 }
 
+ida_status ida_folder_save_model(const char *dir, const ida_model *m) {
+    if (ida_on_host(m->dev)) return save_host(dir, m);
+    ida_model *host = NULL;
+    IDA_TRY(ida_model_move(m, ida_cpu_device(), &host));
+    ida_status st = save_host(dir, host);
+    ida_model_free(host);
+    return st;
+}
+
 /* The files are compared with the config before memory for the weights is taken. */
-ida_status ida_folder_load_model(const char *dir, ida_model **out) {
+ida_status ida_folder_load_model(const char *dir, const ida_device *dev, ida_model **out) {
     ida_config cfg;
     ida_weights w = {0};
     ida_param_table table = {0};
@@ -54,9 +64,11 @@ ida_status ida_folder_load_model(const char *dir, ida_model **out) {
     IDA_TRY_GOTO(ida_weights_check(&w, &table, &prefix, 1));
     IDA_TRY_GOTO(ida_model_new(&cfg, ida_cpu_device(), NULL, &m));
     IDA_TRY_GOTO(ida_weights_read(&w, &m->table, prefix, m->params));
-    IDA_TRY_GOTO(ida_model_prepare(m));
-    *out = m;
-    m = NULL;
+    if (ida_on_host(dev)) {
+        IDA_TRY_GOTO(ida_model_prepare(m));
+        *out = m;
+        m = NULL;
+    } else IDA_TRY_GOTO(ida_model_move(m, dev, out));
 out:
     ida_model_free(m);
     ida_param_table_free(&table);
@@ -93,13 +105,18 @@ ida_status ida_model_resolve(const char *path, char **dir) {
     return ida_resolve_model_dir(path, dir);
 }
 
-ida_status ida_model_load(const char *path, ida_model **out) {
+ida_status ida_model_load(const char *path, ida_model **out) { return ida_model_load_on(path, "cpu", IDA_F32, out); }
+
+ida_status ida_model_load_on(const char *path, const char *device, ida_dtype dtype, ida_model **out) {
     IDA_NEED(path);
+    IDA_NEED(device);
     IDA_NEED(out);
     *out = NULL;
     char *dir = NULL;
+    const ida_device *dev = NULL;
+    IDA_TRY(ida_device_open(device, dtype, &dev));
     IDA_TRY(ida_resolve_model_dir(path, &dir));
-    ida_status st = ida_folder_load_model(dir, out);
+    ida_status st = ida_folder_load_model(dir, dev, out);
     ida_free(dir);
     return st;
 }

@@ -7,7 +7,7 @@
 #include "core/mem.h"
 #include "model/run.h"
 
-typedef struct backprop { ida_run run; ida_layer_weights *dw; real *dembed, *dnorm, *dhead; double scale; } backprop;
+typedef struct backprop { ida_run run; ida_bound dw; double scale; } backprop;
 
 static bool any_scored(const int32_t *targets, int64_t n) {
     for (int64_t i = 0; i < n; i++)
@@ -15,32 +15,44 @@ static bool any_scored(const int32_t *targets, int64_t n) {
     return false;
 }
 
-/* loss = sum_n CE(xf_n lm_head^T, target_n): forward and backward of one block of rows at a time. dxf lands in a->dxn. */
-static ida_status head(backprop *p, double *loss_sum, int64_t *n_scored) {
+/* loss = sum_n CE(xf_n lm_head^T, target_n): forward and backward of one block of rows at a time. dxf lands in a->dxn, the losses
+ * in a->losses. */
+static ida_status head(backprop *p) {
     const ida_model *m = p->run.m;
     const ida_device *dev = m->dev;
     ida_acts *a = p->run.a;
     const ida_batch *b = p->run.b;
     int64_t n = b->n_tokens, d = m->cfg.d_model, v = m->cfg.vocab_size;
-    double sum = 0;
-    int64_t scored = 0;
     for (int64_t at = 0; at < n; at += a->head_rows) {
         int64_t rows = n - at < a->head_rows ? n - at : a->head_rows;
+        act *x = ida_act_at(dev, a->xn, at * d), *dx = ida_act_at(dev, a->dxn, at * d);
         if (!any_scored(b->targets + at, rows)) {
-            memset(a->dxn + at * d, 0, (size_t)(rows * d) * sizeof(real));
+            IDA_TRY(ida_dev_zero(dev, dx, rows * d * dev->act_size));
             continue;
         }
-        real *losses = a->rows; /* [rows], free here */
-        IDA_TRY(dev->ops->linear_fwd(dev, a->logits, a->xn + at * d, m->lm_head, rows, d, v, false));
-        IDA_TRY(dev->ops->cross_entropy(dev, losses, a->logits, b->targets + at, rows, v, p->scale));
-        for (int64_t i = 0; i < rows; i++) {
-            if (b->targets[at + i] < 0) continue;
-            sum += (double)losses[i];
-            scored++;
-        }
+        IDA_TRY(dev->ops->linear_fwd(dev, a->logits, x, m->w.lm_head, NULL, rows, d, v));
+        IDA_TRY(dev->ops->cross_entropy(dev, a->losses + at, a->logits, p->run.targets + at, rows, v, p->scale));
         if (p->scale == 0)
-            memset(a->logits, 0, (size_t)(rows * v) * sizeof(real)); /* cross_entropy reads scale 0 as "loss only" */
-        IDA_TRY(dev->ops->linear_bwd(dev, a->dxn + at * d, p->dhead, a->logits, a->xn + at * d, m->lm_head, rows, d, v, false));
+            IDA_TRY(ida_dev_zero(dev, a->logits, rows * v * dev->act_size)); /* cross_entropy reads scale 0 as "loss only" */
+        IDA_TRY(dev->ops->linear_bwd(dev, dx, p->dw.lm_head, a->logits, x, m->w.lm_head, rows, d, v, false));
+    }
+    return IDA_OK;
+}
+
+/* In token order, in double. Called last: it waits for everything that was queued. */
+static ida_status sum_losses(const ida_run *r, double *loss_sum, int64_t *n_scored) {
+    const ida_acts *a = r->a;
+    const real *losses = a->losses;
+    if (!ida_on_host(a->dev)) {
+        IDA_TRY(ida_dev_download(a->dev, a->host_losses, a->losses, r->b->n_tokens * (int64_t)sizeof *losses));
+        losses = a->host_losses;
+    }
+    double sum = 0;
+    int64_t scored = 0;
+    for (int64_t i = 0; i < r->b->n_tokens; i++) {
+        if (r->b->targets[i] < 0) continue;
+        sum += (double)losses[i];
+        scored++;
     }
     *loss_sum = sum;
     *n_scored = scored;
@@ -53,17 +65,17 @@ static ida_status feed_forward(backprop *p, int64_t layer) {
     const ida_device *dev = m->dev;
     ida_acts *a = p->run.a;
     const ida_layer_acts *l = &a->layers[layer];
-    const ida_layer_weights *w = &m->layers[layer], *dw = &p->dw[layer];
+    const ida_layer_weights *w = &m->w.layers[layer], *dw = &p->dw.layers[layer];
     int64_t n = p->run.b->n_tokens, d = m->cfg.d_model, f = m->cfg.ffn_hidden;
     ida_part_begin(a, IDA_PART_NORM);
     IDA_TRY(dev->ops->rmsnorm_fwd(dev, a->xn, a->rstd, l->x2, w->norm2, n, d, m->cfg.norm_eps));
     ida_part_begin(a, IDA_PART_OTHER);
-    IDA_TRY(dev->ops->swiglu_fwd(dev, a->act, l->gate, l->up, n * f));
+    IDA_TRY(dev->ops->swiglu_fwd(dev, a->ff, l->gate, l->up, n * f));
     ida_part_begin(a, IDA_PART_GEMM);
-    IDA_TRY(dev->ops->linear_bwd(dev, a->dact, dw->down, a->dx, a->act, w->down, n, f, d, false));
+    IDA_TRY(dev->ops->linear_bwd(dev, a->dff, dw->down, a->dx, a->ff, w->down, n, f, d, false));
     ida_part_begin(a, IDA_PART_OTHER);
-    real *dgate = a->dact, *dup = a->act; /* act is spent */
-    IDA_TRY(dev->ops->swiglu_bwd(dev, dgate, dup, a->dact, l->gate, l->up, n * f));
+    act *dgate = a->dff, *dup = a->ff; /* ff is spent */
+    IDA_TRY(dev->ops->swiglu_bwd(dev, dgate, dup, a->dff, l->gate, l->up, n * f));
     ida_part_begin(a, IDA_PART_GEMM);
     IDA_TRY(dev->ops->linear_bwd(dev, a->dxn, dw->gate, dgate, a->xn, w->gate, n, d, f, false));
     IDA_TRY(dev->ops->linear_bwd(dev, a->dxn, dw->up, dup, a->xn, w->up, n, d, f, true));
@@ -77,7 +89,7 @@ static ida_status core(backprop *p, const ida_shape *s, int64_t layer, const ida
     const ida_device *dev = r->m->dev;
     ida_acts *a = r->a;
     const ida_layer_acts *l = &a->layers[layer];
-    const ida_layer_weights *dw = &p->dw[layer];
+    const ida_layer_weights *dw = &p->dw.layers[layer];
     if (s->softmax) {
         ida_attention_args x = {.o = l->o, .lse = l->lse, .q = in->q, .k = in->k, .v = in->v, .h = s->h, .g = s->g, .d = s->dh};
         return dev->ops->attention_bwd(dev, a->dq, a->dk, a->dv, a->dy, &x, &r->seqs);
@@ -97,77 +109,29 @@ static ida_status core(backprop *p, const ida_shape *s, int64_t layer, const ida
     return dev->ops->interdomain_chunk_bwd(dev, &x, &g, &r->seqs);
 }
 
-/* One of q, k, v from the core's input back to the projection: (headnorm) (featmap) (rope) (conv). */
-typedef struct stream {
-    real *grad, *other;                 /* gradient at the core's input; a second buffer for ops that may not alias */
-    const real *pre, *post;             /* before and after convolution and RoPE */
-    const real *feat, *rinv, *rstd;     /* feature map (NULL: none) and the saved factors; rstd NULL: no head norm */
-    const real *gain, *conv_w;
-    real *dgain, *dbias, *dconv_w, *dconv_b;
-    int64_t heads, conv_at;             /* conv_at: place in the state, -1 without convolution */
-    bool rope, conv;
-} stream;
-
-static void flip(stream *t) {
-    real *x = t->grad;
-    t->grad = t->other;
-    t->other = x;
-}
-
-static ida_status stream_bwd(const ida_run *r, stream *t, int64_t dh) {
-    const ida_device *dev = r->m->dev;
-    int64_t n = r->b->n_tokens;
-    if (t->rstd) {
-        const real *x = t->feat ? t->feat : t->post;
-        IDA_TRY(dev->ops->headnorm_bwd(dev, t->other, t->dgain, t->dbias, t->grad, x, t->gain, t->rstd, n, t->heads, dh));
-        flip(t);
-    }
-    if (t->feat) {
-        IDA_TRY(dev->ops->featmap_bwd(dev, t->other, t->grad, t->post, t->rinv, n, t->heads, dh));
-        flip(t);
-    }
-    if (t->rope) IDA_TRY(dev->ops->rope(dev, t->grad, t->grad, &r->seqs, t->heads, dh, r->m->cfg.rope_theta, -1));
-    if (t->conv) {
-        ida_conv_bwd_args x = {.dx = t->other, .dw = t->dconv_w, .db = t->dconv_b, .dy = t->grad, .x = t->pre, .w = t->conv_w,
-                               .d = t->heads * dh};
-        x.state_in = ida_state_at(r->state ? r->state->block : NULL, t->conv_at);
-        x.stride = r->state ? r->state->stride : 0;
-        IDA_TRY(dev->ops->conv_bwd(dev, &x, &r->seqs));
-        flip(t);
-    }
-    return IDA_OK;
-}
-
-/* All streams share one second buffer: each ends with its product into dxn before the next begins. */
+/* q, k, v from the core's inputs back to the projections, and through them. All share one second buffer: each ends with its
+ * product into dxn before the next begins. */
 static ida_status streams(backprop *p, const ida_shape *s, int64_t layer) {
     const ida_run *r = &p->run;
     const ida_device *dev = r->m->dev;
     ida_acts *a = r->a;
-    const ida_layer_acts *l = &a->layers[layer];
-    const ida_layer_weights *w = &r->m->layers[layer], *dw = &p->dw[layer];
-    ida_state_layout sl = ida_run_state(r, layer);
-    bool rope = r->m->cfg.rope, norm = !s->softmax;
-    stream t[3] = {
-        {.grad = a->dq, .pre = l->q0, .post = l->q, .feat = s->feat_q ? a->fq : NULL, .rinv = a->rq, .conv_w = w->conv_q_w,
-         .dconv_w = dw->conv_q_w, .dconv_b = dw->conv_q_b, .heads = s->h, .conv_at = sl.conv_q, .rope = rope, .conv = s->conv_q},
-        {.grad = a->dk, .pre = l->k0, .post = l->k, .feat = s->feat_k ? a->fk : NULL, .rinv = a->rk, .rstd = norm ? a->nk : NULL,
-         .gain = w->gk, .dgain = dw->gk, .dbias = dw->bk, .conv_w = w->conv_k_w, .dconv_w = dw->conv_k_w,
-         .dconv_b = dw->conv_k_b, .heads = s->g, .conv_at = sl.conv_k, .rope = rope, .conv = s->conv_k},
-        {.grad = a->dv, .pre = l->v0, .post = l->v, .rstd = norm ? a->nv : NULL, .gain = w->gv, .dgain = dw->gv, .dbias = dw->bv,
-         .conv_w = w->conv_v_w, .dconv_w = dw->conv_v_w, .dconv_b = dw->conv_v_b, .heads = s->g, .conv_at = sl.conv_v,
-         .conv = s->conv_v},
-    };
-    const real *weight[3] = {w->wq, w->wk, w->wv};
-    real *dweight[3] = {dw->wq, dw->wk, dw->wv};
-    bool add = false;
+    const ida_layer_weights *w = &r->m->w.layers[layer], *dw = &p->dw.layers[layer];
+    const ida_stream_grads grads[3] = {{.conv_w = dw->conv_q_w, .conv_b = dw->conv_q_b},
+                                       {.conv_w = dw->conv_k_w, .conv_b = dw->conv_k_b, .gain = dw->gk, .bias = dw->bk},
+                                       {.conv_w = dw->conv_v_w, .conv_b = dw->conv_v_b, .gain = dw->gv, .bias = dw->bv}};
+    const act *weight[3] = {w->wq, w->wk, w->wv}, *grad[3] = {a->dq, a->dk, a->dv};
+    act *dweight[3] = {dw->wq, dw->wk, dw->wv};
     for (int i = s->query ? 0 : 1; i < 3; i++) {
+        const ida_stream t = ida_run_stream(r, s, layer, i, false);
+        const act *g = grad[i];
         ida_part_begin(a, IDA_PART_MIXER);
-        t[i].other = a->dt;
-        IDA_TRY(stream_bwd(r, &t[i], s->dh));
+        if (t.out != t.args.x) {
+            IDA_TRY(dev->ops->stream_bwd(dev, a->dt, g, &t.args, &grads[i], &r->seqs));
+            g = a->dt;
+        }
         ida_part_begin(a, IDA_PART_GEMM);
-        IDA_TRY(dev->ops->linear_bwd(dev, a->dxn, dweight[i], t[i].grad, a->xn, weight[i], r->b->n_tokens, r->m->cfg.d_model,
-                                     t[i].heads * s->dh, add));
-        add = true;
+        IDA_TRY(dev->ops->linear_bwd(dev, a->dxn, dweight[i], g, a->xn, weight[i], r->b->n_tokens, r->m->cfg.d_model,
+                                     t.args.h * s->dh, i > (s->query ? 0 : 1)));
     }
     return IDA_OK;
 }
@@ -179,15 +143,15 @@ static ida_status mixer(backprop *p, int64_t layer) {
     const ida_device *dev = m->dev;
     ida_acts *a = r->a;
     const ida_layer_acts *l = &a->layers[layer];
-    const ida_layer_weights *w = &m->layers[layer], *dw = &p->dw[layer];
+    const ida_layer_weights *w = &m->w.layers[layer], *dw = &p->dw.layers[layer];
     ida_shape s = ida_layer_shape(&m->cfg, layer);
     int64_t n = r->b->n_tokens, d = m->cfg.d_model;
-    real *normed, *y;
+    act *normed, *y;
     ida_core_in in;
     ida_part_begin(a, IDA_PART_NORM);
     IDA_TRY(dev->ops->rmsnorm_fwd(dev, a->xn, a->rstd, l->x1, w->norm1, n, d, m->cfg.norm_eps));
     ida_part_begin(a, IDA_PART_MIXER);
-    IDA_TRY(ida_run_core_inputs(r, &s, layer, &in));
+    IDA_TRY(ida_run_core_inputs(r, &s, layer, false, &in));
     IDA_TRY(ida_run_output(r, &s, layer, &normed, &y));
     ida_part_begin(a, IDA_PART_GEMM);
     IDA_TRY(dev->ops->linear_bwd(dev, a->dy, dw->wo, a->dx, y, w->wo, n, s.ow, d, false));
@@ -195,7 +159,7 @@ static ida_status mixer(backprop *p, int64_t layer) {
     if (w->wg) IDA_TRY(dev->ops->swiglu_bwd(dev, a->dgate, a->dy, a->dy, l->g, normed, n * s.ow));
     if (w->onorm) {
         IDA_TRY(dev->ops->headnorm_bwd(dev, a->dt, dw->onorm, NULL, a->dy, l->o, w->onorm, a->no, n, s.h, s.hw));
-        real *x = a->dy; /* dt is as wide as dy */
+        act *x = a->dy; /* dt is as wide as dy */
         a->dy = a->dt;
         a->dt = x;
     }
@@ -207,7 +171,7 @@ static ida_status mixer(backprop *p, int64_t layer) {
     return dev->ops->rmsnorm_bwd(dev, a->dx, dw->norm1, a->dxn, l->x1, w->norm1, a->rstd, n, d);
 }
 
-static ida_status run(backprop *p, double *loss_sum, int64_t *n_scored, real *dx0) {
+static ida_status run(backprop *p, act *dx0) {
     ida_run *r = &p->run;
     const ida_model *m = r->m;
     const ida_device *dev = m->dev;
@@ -215,20 +179,21 @@ static ida_status run(backprop *p, double *loss_sum, int64_t *n_scored, real *dx
     int64_t n = r->b->n_tokens, d = m->cfg.d_model;
     IDA_TRY(ida_run_layers(r));
     ida_part_begin(a, IDA_PART_NORM);
-    IDA_TRY(dev->ops->rmsnorm_fwd(dev, a->xn, a->rstd, a->x_last, m->norm, n, d, m->cfg.norm_eps));
+    IDA_TRY(dev->ops->rmsnorm_fwd(dev, a->xn, a->rstd, a->x_last, m->w.norm, n, d, m->cfg.norm_eps));
     ida_part_begin(a, IDA_PART_HEAD);
-    IDA_TRY(head(p, loss_sum, n_scored));
+    IDA_TRY(head(p));
     ida_part_begin(a, IDA_PART_NORM);
-    memset(a->dx, 0, (size_t)(n * d) * sizeof(real));
-    IDA_TRY(dev->ops->rmsnorm_bwd(dev, a->dx, p->dnorm, a->dxn, a->x_last, m->norm, a->rstd, n, d));
+    IDA_TRY(ida_dev_zero(dev, a->dx, n * d * dev->act_size));
+    IDA_TRY(dev->ops->rmsnorm_bwd(dev, a->dx, p->dw.norm, a->dxn, a->x_last, m->w.norm, a->rstd, n, d));
     for (int64_t l = m->cfg.n_layers; l-- > 0;) {
-        ida_status st = feed_forward(p, l);
+        ida_status st = a->kind == IDA_ACTS_RECOMPUTE ? ida_run_layer_kept(r, l) : IDA_OK;
+        if (st == IDA_OK) st = feed_forward(p, l);
         if (st == IDA_OK) st = mixer(p, l);
         if (st != IDA_OK) return ida_fail_prefix(st, "layer %lld, backward", (long long)l);
     }
     ida_part_begin(a, IDA_PART_OTHER);
-    if (dx0 && n > 0) memcpy(dx0, a->dx, (size_t)(n * d) * sizeof(real));
-    return dev->ops->embed_bwd(dev, p->dembed, r->b->ids, a->dx, n, m->cfg.vocab_size, d);
+    if (dx0) IDA_TRY(ida_dev_copy(dev, dx0, a->dx, n * d * dev->act_size));
+    return dev->ops->embed_bwd(dev, p->dw.embed, r->ids, a->dx, n, m->cfg.vocab_size, d);
 }
 
 /* The backward pass needs the states from before the step, so the new ones are written next to them and swapped in at the end. */
@@ -240,10 +205,10 @@ static ida_status next_state(ida_run *r) {
                     (long long)l);
     int64_t need = r->state->n_seq * r->state->stride;
     if (r->a->next_state_len != need) {
-        ida_free(r->a->next_state);
+        ida_dev_free(r->m->dev, r->a->next_state);
         r->a->next_state = NULL;
         r->a->next_state_len = 0;
-        IDA_TRY(IDA_CALLOC(r->a->next_state, need, "carried state"));
+        IDA_TRY(IDA_DEV_CALLOC(r->m->dev, r->a->next_state, need, "carried state"));
         r->a->next_state_len = need;
     }
     r->seqs.pos0 = r->state->pos;
@@ -252,18 +217,17 @@ static ida_status next_state(ida_run *r) {
 }
 
 ida_status ida_model_forward_backward(const ida_model *m, ida_acts *a, const ida_batch *b, ida_state *state, double loss_scale,
-                                      real *grads, double *loss_sum, int64_t *n_scored, real *dx0) {
-    assert(a->training && b->targets);
+                                      real *grads, double *loss_sum, int64_t *n_scored, act *dx0) {
+    assert(a->kind != IDA_ACTS_FORWARD && b->targets);
     backprop p = {.run = {.m = m, .a = a, .b = b, .seqs = b->seqs, .state = state}, .scale = loss_scale};
-    double sum = 0;
-    int64_t scored = 0;
     if (state) IDA_TRY(next_state(&p.run));
     ida_parts_start(a);
-    IDA_TRY(IDA_ALLOC(p.dw, m->cfg.n_layers, "gradient table"));
-    ida_model_bind(&m->cfg, &m->table, grads, p.dw, &p.dembed, &p.dnorm, &p.dhead);
-    ida_status st = run(&p, &sum, &scored, dx0);
+    IDA_TRY(IDA_ALLOC(p.dw.layers, m->cfg.n_layers, "gradient table"));
+    ida_model_bind(&m->cfg, &m->table, grads, grads, sizeof *grads, &p.dw);
+    ida_status st = run(&p, dx0);
+    if (st == IDA_OK) st = sum_losses(&p.run, loss_sum, n_scored);
     ida_part_begin(a, IDA_PART_OTHER);
-    ida_free(p.dw);
+    ida_free(p.dw.layers);
     if (st != IDA_OK) return st;
     if (state) {
         real *old = state->block;
@@ -271,7 +235,5 @@ ida_status ida_model_forward_backward(const ida_model *m, ida_acts *a, const ida
         a->next_state = old;
         for (int64_t i = 0; i < state->n_seq; i++) state->pos[i] += b->seqs.cu[i + 1] - b->seqs.cu[i];
     }
-    *loss_sum = sum;
-    *n_scored = scored;
     return IDA_OK;
 }

@@ -1,4 +1,4 @@
-/* create.c - the public calls on a model, fp32 on the CPU device. */
+/* create.c - the public calls on a model. */
 #include <string.h>
 #define XXH_STATIC_LINKING_ONLY /* the streaming state lives on the stack */
 #include <xxhash.h>
@@ -34,11 +34,32 @@ ida_status ida_model_tensor(const ida_model *m, int64_t i, const char **name, in
     if (name) *name = p->name;
     if (ndim) *ndim = p->ndim;
     if (shape) memcpy(shape, p->shape, sizeof p->shape);
+    IDA_FAIL_IF(data && !ida_on_host(m->dev), IDA_E_UNSUPPORTED,
+                "the weights are on %s and have no address here: load the model on the CPU to look at them", m->dev->name);
     if (data) *data = m->params + p->offset;
     return IDA_OK;
 }
 
-uint64_t ida_model_hash(const ida_model *m) {
+/* Tensors pass through `piece` when they are on another device. */
+static ida_status hash_weights(const ida_model *m, XXH3_state_t *s) {
+    enum { PIECE = 1 << 22 };
+    float *piece = NULL;
+    ida_status st = IDA_OK;
+    if (!ida_on_host(m->dev)) IDA_TRY(IDA_ALLOC(piece, PIECE, "hash of the model"));
+    for (int64_t i = 0; i < m->table.n && st == IDA_OK; i++) {
+        const ida_param *p = &m->table.params[i];
+        const float *x = m->params + p->offset;
+        for (int64_t at = 0; at < p->numel && st == IDA_OK; at += PIECE) {
+            int64_t n = p->numel - at < PIECE ? p->numel - at : PIECE;
+            if (piece) st = ida_dev_download(m->dev, piece, x + at, n * (int64_t)sizeof *x);
+            if (st == IDA_OK) XXH3_64bits_update(s, piece ? piece : x + at, (size_t)n * sizeof *x);
+        }
+    }
+    ida_free(piece);
+    return st;
+}
+
+ida_status ida_model_hash(const ida_model *m, uint64_t *hash) {
     const ida_config *c = &m->cfg;
     XXH3_state_t s;
     XXH3_64bits_reset(&s);
@@ -48,10 +69,8 @@ uint64_t ida_model_hash(const ida_model *m) {
     XXH3_64bits_update(&s, ints, sizeof ints);
     XXH3_64bits_update(&s, reals, sizeof reals);
     XXH3_64bits_update(&s, c->layer_mixer, (size_t)c->n_layers);
-    for (int64_t i = 0; i < m->table.n; i++) {
-        const ida_param *p = &m->table.params[i];
-        XXH3_64bits_update(&s, m->params + p->offset, (size_t)p->numel * sizeof *m->params);
-    }
+    IDA_TRY(hash_weights(m, &s));
     uint64_t h = XXH3_64bits_digest(&s);
-    return h ? h : 1;
+    *hash = h ? h : 1;
+    return IDA_OK;
 }

@@ -19,7 +19,7 @@ ida_state_layout ida_run_state(const ida_run *r, int64_t layer) {
 }
 
 ida_ssm ida_run_ssm(const ida_run *r, int64_t layer) {
-    const ida_layer_weights *w = &r->m->layers[layer];
+    const ida_layer_weights *w = &r->m->w.layers[layer];
     return (ida_ssm){w->log_dt, w->a_log, w->a_imag, w->c_re, w->c_im, r->m->cfg.discretization};
 }
 
@@ -46,7 +46,7 @@ ida_s4d_args ida_run_s4d(const ida_run *r, const ida_shape *s, int64_t layer, co
     x.ssm = ida_run_ssm(r, layer);
     x.k = in->k;
     x.v = in->v;
-    x.w = r->m->layers[layer].w;
+    x.w = r->m->w.layers[layer].w;
     x.y = r->a->layers[layer].o;
     x.state_in = state_ref(r, r->state ? r->state->block : NULL, l);
     x.state_out = state_ref(r, r->state_out, l);
@@ -55,60 +55,51 @@ ida_s4d_args ida_run_s4d(const ida_run *r, const ida_shape *s, int64_t layer, co
 
 static ida_status project(const ida_run *r, const ida_shape *s, int64_t layer) {
     const ida_device *dev = r->m->dev;
-    const ida_layer_weights *w = &r->m->layers[layer];
+    const ida_layer_weights *w = &r->m->w.layers[layer];
     const ida_layer_acts *l = &r->a->layers[layer];
     int64_t n = r->b->n_tokens, d = r->m->cfg.d_model;
-    if (s->query) IDA_TRY(dev->ops->linear_fwd(dev, l->q0, r->a->xn, w->wq, n, d, s->qw, false));
-    IDA_TRY(dev->ops->linear_fwd(dev, l->k0, r->a->xn, w->wk, n, d, s->kvw, false));
-    IDA_TRY(dev->ops->linear_fwd(dev, l->v0, r->a->xn, w->wv, n, d, s->kvw, false));
-    if (w->wg) IDA_TRY(dev->ops->linear_fwd(dev, l->g, r->a->xn, w->wg, n, d, s->ow, false));
-    return IDA_OK;
+    if (s->query) IDA_TRY(dev->ops->linear_fwd(dev, l->q0, r->a->xn, w->wq, NULL, n, d, s->qw));
+    IDA_TRY(dev->ops->linear_fwd(dev, l->k0, r->a->xn, w->wk, NULL, n, d, s->kvw));
+    IDA_TRY(dev->ops->linear_fwd(dev, l->v0, r->a->xn, w->wv, NULL, n, d, s->kvw));
+    return w->wg ? dev->ops->linear_fwd(dev, l->g, r->a->xn, w->wg, NULL, n, d, s->ow) : IDA_OK;
 }
 
-/* q0, k0, v0 -> q, k, v: short convolution, then RoPE on q and k. */
-static ida_status convolve(const ida_run *r, const ida_shape *s, int64_t layer, const ida_state_layout *sl) {
-    const ida_device *dev = r->m->dev;
+ida_stream ida_run_stream(const ida_run *r, const ida_shape *s, int64_t layer, int which, bool first) {
     const ida_config *c = &r->m->cfg;
-    const ida_layer_weights *w = &r->m->layers[layer];
+    const ida_layer_weights *w = &r->m->w.layers[layer];
     const ida_layer_acts *l = &r->a->layers[layer];
-    real *in = r->state ? r->state->block : NULL, *out = r->state_out;
-    int64_t stride = r->state ? r->state->stride : 0;
-    if (s->conv_q)
-        IDA_TRY(dev->ops->conv_fwd(dev, l->q, ida_state_at(out, sl->conv_q), l->q0, w->conv_q_w, w->conv_q_b,
-                                   ida_state_at(in, sl->conv_q), stride, &r->seqs, s->qw));
-    if (s->conv_k)
-        IDA_TRY(dev->ops->conv_fwd(dev, l->k, ida_state_at(out, sl->conv_k), l->k0, w->conv_k_w, w->conv_k_b,
-                                   ida_state_at(in, sl->conv_k), stride, &r->seqs, s->kvw));
-    if (s->conv_v)
-        IDA_TRY(dev->ops->conv_fwd(dev, l->v, ida_state_at(out, sl->conv_v), l->v0, w->conv_v_w, w->conv_v_b,
-                                   ida_state_at(in, sl->conv_v), stride, &r->seqs, s->kvw));
-    if (!c->rope) return IDA_OK;
-    if (s->query) IDA_TRY(dev->ops->rope(dev, l->q, l->q, &r->seqs, s->h, s->dh, c->rope_theta, 1));
-    return dev->ops->rope(dev, l->k, l->k, &r->seqs, s->g, s->dh, c->rope_theta, 1);
+    const ida_state_layout sl = ida_run_state(r, layer);
+    const bool norm = !s->softmax;
+    ida_stream_args a[3] = {
+        {.h = s->h, .x = l->q0, .conv_w = w->conv_q_w, .conv_b = w->conv_q_b, .l2_eps = s->feat_q ? c->l2_eps : 0},
+        {.h = s->g, .x = l->k0, .conv_w = w->conv_k_w, .conv_b = w->conv_k_b, .l2_eps = s->feat_k ? c->l2_eps : 0,
+         .gain = norm ? w->gk : NULL, .bias = w->bk},
+        {.h = s->g, .x = l->v0, .conv_w = w->conv_v_w, .conv_b = w->conv_v_b, .gain = norm ? w->gv : NULL, .bias = w->bv},
+    };
+    act *const out[3] = {r->a->q, r->a->k, r->a->v};
+    const int64_t at[3] = {sl.conv_q, sl.conv_k, sl.conv_v};
+    ida_stream t = {.args = a[which], .out = out[which]};
+    ida_stream_args *x = &t.args;
+    x->d = s->dh;
+    x->norm_eps = c->norm_eps;
+    x->rope_theta = c->rope && which < 2 ? c->rope_theta : 0;
+    x->state_in = ida_state_at(r->state ? r->state->block : NULL, at[which]);
+    x->state_out = first ? ida_state_at(r->state_out, at[which]) : NULL;
+    x->stride = r->state ? r->state->stride : 0;
+    /* The op may not alias; nothing to do leaves the projection itself, which nobody writes to. */
+    if (!x->conv_w && x->rope_theta == 0 && x->l2_eps == 0 && !x->gain) t.out = (act *)(uintptr_t)x->x;
+    return t;
 }
 
-ida_status ida_run_core_inputs(const ida_run *r, const ida_shape *s, int64_t layer, ida_core_in *in) {
+ida_status ida_run_core_inputs(const ida_run *r, const ida_shape *s, int64_t layer, bool first, ida_core_in *in) {
     const ida_device *dev = r->m->dev;
-    const ida_config *c = &r->m->cfg;
-    const ida_layer_weights *w = &r->m->layers[layer];
-    const ida_layer_acts *l = &r->a->layers[layer];
-    ida_acts *a = r->a;
-    int64_t n = r->b->n_tokens;
-    *in = (ida_core_in){l->q, l->k, l->v};
-    if (s->softmax) return IDA_OK;
-    if (s->feat_q) {
-        IDA_TRY(dev->ops->featmap_fwd(dev, a->fq, a->rq, l->q, n, s->h, s->dh, c->l2_eps));
-        in->q = a->fq;
+    act *out[3] = {0};
+    for (int i = s->query ? 0 : 1; i < 3; i++) {
+        const ida_stream t = ida_run_stream(r, s, layer, i, first);
+        if (t.out != t.args.x) IDA_TRY(dev->ops->stream_fwd(dev, t.out, &t.args, &r->seqs));
+        out[i] = t.out;
     }
-    const real *k = l->k;
-    if (s->feat_k) {
-        IDA_TRY(dev->ops->featmap_fwd(dev, a->fk, a->rk, l->k, n, s->g, s->dh, c->l2_eps));
-        k = a->fk;
-    }
-    IDA_TRY(dev->ops->headnorm_fwd(dev, a->hk, a->nk, k, w->gk, w->bk, n, s->g, s->dh, c->norm_eps));
-    IDA_TRY(dev->ops->headnorm_fwd(dev, a->hv, a->nv, l->v, w->gv, w->bv, n, s->g, s->dh, c->norm_eps));
-    in->k = a->hk;
-    in->v = a->hv;
+    *in = (ida_core_in){out[0], out[1], out[2]};
     return IDA_OK;
 }
 
@@ -133,9 +124,9 @@ static ida_status run_core(const ida_run *r, const ida_shape *s, int64_t layer, 
                    : dev->ops->interdomain_chunk_fwd(dev, &x, &r->seqs);
 }
 
-ida_status ida_run_output(const ida_run *r, const ida_shape *s, int64_t layer, real **normed, real **y) {
+ida_status ida_run_output(const ida_run *r, const ida_shape *s, int64_t layer, act **normed, act **y) {
     const ida_device *dev = r->m->dev;
-    const ida_layer_weights *w = &r->m->layers[layer];
+    const ida_layer_weights *w = &r->m->w.layers[layer];
     const ida_layer_acts *l = &r->a->layers[layer];
     int64_t n = r->b->n_tokens;
     *normed = l->o;
@@ -151,27 +142,16 @@ ida_status ida_run_output(const ida_run *r, const ida_shape *s, int64_t layer, r
     return IDA_OK;
 }
 
-/* out = x + in W^T; x may be out. */
-static ida_status add_linear(const ida_run *r, real *out, const real *x, const real *in, const real *w, int64_t width) {
-    int64_t d = r->m->cfg.d_model, n = r->b->n_tokens;
-    if (out != x && n > 0) {
-        ida_part_begin(r->a, IDA_PART_OTHER);
-        memcpy(out, x, (size_t)(n * d) * sizeof *out);
-    }
-    ida_part_begin(r->a, IDA_PART_GEMM);
-    return r->m->dev->ops->linear_fwd(r->m->dev, out, in, w, n, width, d, true);
-}
-
-static ida_status run_layer(const ida_run *r, int64_t layer) {
+ida_status ida_run_layer_kept(const ida_run *r, int64_t layer) {
     const ida_device *dev = r->m->dev;
     const ida_config *c = &r->m->cfg;
-    const ida_layer_weights *w = &r->m->layers[layer];
+    const ida_layer_weights *w = &r->m->w.layers[layer];
     ida_acts *a = r->a;
     const ida_layer_acts *l = &a->layers[layer];
     ida_shape s = ida_layer_shape(c, layer);
     ida_state_layout sl = ida_run_state(r, layer);
     int64_t n = r->b->n_tokens, d = c->d_model, f = c->ffn_hidden;
-    real *normed, *y;
+    act *normed, *y;
     ida_core_in in;
 
     ida_part_begin(a, IDA_PART_NORM);
@@ -179,29 +159,54 @@ static ida_status run_layer(const ida_run *r, int64_t layer) {
     ida_part_begin(a, IDA_PART_GEMM);
     IDA_TRY(project(r, &s, layer));
     ida_part_begin(a, IDA_PART_MIXER);
-    IDA_TRY(convolve(r, &s, layer, &sl));
-    IDA_TRY(ida_run_core_inputs(r, &s, layer, &in));
+    IDA_TRY(ida_run_core_inputs(r, &s, layer, true, &in));
     IDA_TRY(run_core(r, &s, layer, &in, &sl));
     IDA_TRY(ida_run_output(r, &s, layer, &normed, &y));
-    IDA_TRY(add_linear(r, l->x2, l->x1, y, w->wo, s.ow));
+    ida_part_begin(a, IDA_PART_GEMM);
+    IDA_TRY(dev->ops->linear_fwd(dev, l->x2, y, w->wo, l->x1, n, s.ow, d));
 
     ida_part_begin(a, IDA_PART_NORM);
     IDA_TRY(dev->ops->rmsnorm_fwd(dev, a->xn, a->rstd, l->x2, w->norm2, n, d, c->norm_eps));
     ida_part_begin(a, IDA_PART_GEMM);
-    IDA_TRY(dev->ops->linear_fwd(dev, l->gate, a->xn, w->gate, n, d, f, false));
-    IDA_TRY(dev->ops->linear_fwd(dev, l->up, a->xn, w->up, n, d, f, false));
+    IDA_TRY(dev->ops->linear_fwd(dev, l->gate, a->xn, w->gate, NULL, n, d, f));
+    return dev->ops->linear_fwd(dev, l->up, a->xn, w->up, NULL, n, d, f);
+}
+
+static ida_status run_layer(const ida_run *r, int64_t layer) {
+    const ida_device *dev = r->m->dev;
+    const ida_config *c = &r->m->cfg;
+    ida_acts *a = r->a;
+    const ida_layer_acts *l = &a->layers[layer];
+    int64_t n = r->b->n_tokens, d = c->d_model, f = c->ffn_hidden;
+    IDA_TRY(ida_run_layer_kept(r, layer));
     ida_part_begin(a, IDA_PART_OTHER);
-    IDA_TRY(dev->ops->swiglu_fwd(dev, a->act, l->gate, l->up, n * f));
-    real *next = layer + 1 < c->n_layers ? a->layers[layer + 1].x1 : a->x_last;
-    return add_linear(r, next, l->x2, a->act, w->down, f);
+    IDA_TRY(dev->ops->swiglu_fwd(dev, a->ff, l->gate, l->up, n * f));
+    ida_part_begin(a, IDA_PART_GEMM);
+    act *next = layer + 1 < c->n_layers ? a->layers[layer + 1].x1 : a->x_last;
+    return dev->ops->linear_fwd(dev, next, a->ff, r->m->w.layers[layer].down, l->x2, n, f, d);
+}
+
+static ida_status upload_batch(ida_run *r) {
+    const ida_device *dev = r->m->dev;
+    const ida_batch *b = r->b;
+    r->ids = b->ids;
+    r->targets = b->targets;
+    if (ida_on_host(dev)) return IDA_OK;
+    IDA_TRY(ida_dev_upload(dev, r->a->ids, b->ids, b->n_tokens * (int64_t)sizeof *b->ids));
+    r->ids = r->a->ids;
+    if (!b->targets) return IDA_OK;
+    IDA_TRY(ida_dev_upload(dev, r->a->targets, b->targets, b->n_tokens * (int64_t)sizeof *b->targets));
+    r->targets = r->a->targets;
+    return IDA_OK;
 }
 
 ida_status ida_run_layers(ida_run *r) {
     const ida_device *dev = r->m->dev;
     const ida_config *c = &r->m->cfg;
-    assert(r->b->n_tokens <= r->a->n_tokens && r->seqs.n <= r->a->n_seq);
-    assert(!r->state || r->state->n_seq == r->seqs.n);
-    IDA_TRY(dev->ops->embed_fwd(dev, r->a->layers[0].x1, r->b->ids, r->m->embed, r->b->n_tokens, c->d_model));
+    assert(r->b->n_tokens <= r->a->n_tokens && r->seqs.n <= r->a->n_seq && r->a->dev == dev);
+    assert(!r->state || (r->state->n_seq == r->seqs.n && r->state->dev == dev));
+    IDA_TRY(upload_batch(r));
+    IDA_TRY(dev->ops->embed_fwd(dev, r->a->layers[0].x1, r->ids, r->m->w.embed, r->b->n_tokens, c->d_model));
     for (int64_t l = 0; l < c->n_layers; l++) {
         ida_status st = run_layer(r, l);
         if (st != IDA_OK) return ida_fail_prefix(st, "layer %lld, forward", (long long)l);
@@ -209,27 +214,47 @@ ida_status ida_run_layers(ida_run *r) {
     return IDA_OK;
 }
 
-static ida_status head_losses(const ida_run *r, const real *xf, real *losses) {
+static ida_status head_losses(const ida_run *r, act *xf, real *losses) {
     const ida_device *dev = r->m->dev;
+    ida_acts *a = r->a;
     int64_t n = r->b->n_tokens, d = r->m->cfg.d_model, v = r->m->cfg.vocab_size;
-    for (int64_t at = 0; at < n; at += r->a->head_rows) {
-        int64_t rows = n - at < r->a->head_rows ? n - at : r->a->head_rows;
-        IDA_TRY(dev->ops->linear_fwd(dev, r->a->logits, xf + at * d, r->m->lm_head, rows, d, v, false));
-        IDA_TRY(dev->ops->cross_entropy(dev, losses + at, r->a->logits, r->b->targets + at, rows, v, 0));
+    for (int64_t at = 0; at < n; at += a->head_rows) {
+        int64_t rows = n - at < a->head_rows ? n - at : a->head_rows;
+        IDA_TRY(dev->ops->linear_fwd(dev, a->logits, ida_act_at(dev, xf, at * d), r->m->w.lm_head, NULL, rows, d, v));
+        IDA_TRY(dev->ops->cross_entropy(dev, a->losses + at, a->logits, r->targets + at, rows, v, 0));
+    }
+    return ida_dev_download(dev, losses, a->losses, n * (int64_t)sizeof *losses);
+}
+
+/* Logits in the element type of act, given out as real. */
+static ida_status logits_to_host(const ida_run *r, real *out, int64_t rows) {
+    const ida_device *dev = r->m->dev;
+    const ida_acts *a = r->a;
+    const int64_t v = r->m->cfg.vocab_size;
+    if (ida_on_host(dev)) {
+        memcpy(out, a->logits, (size_t)(rows * v) * sizeof *out);
+        return IDA_OK;
+    }
+    for (int64_t at = 0; at < rows; at += a->wide_rows) {
+        const int64_t n = (rows - at < a->wide_rows ? rows - at : a->wide_rows) * v;
+        IDA_TRY(dev->ops->from_act(dev, a->wide, ida_act_at(dev, a->logits, at * v), n));
+        IDA_TRY(ida_dev_download(dev, out + at * v, a->wide, n * (int64_t)sizeof *out));
     }
     return IDA_OK;
 }
 
-static ida_status head_logits(const ida_run *r, const real *xf, real *logits, const int64_t *logit_rows, int64_t n_rows) {
+static ida_status head_logits(const ida_run *r, act *xf, real *logits, const int64_t *logit_rows, int64_t n_rows) {
     const ida_device *dev = r->m->dev;
     int64_t d = r->m->cfg.d_model, v = r->m->cfg.vocab_size;
     for (int64_t at = 0; at < n_rows; at += r->a->head_rows) {
         int64_t rows = n_rows - at < r->a->head_rows ? n_rows - at : r->a->head_rows;
         for (int64_t i = 0; i < rows; i++) {
             assert(logit_rows[at + i] >= 0 && logit_rows[at + i] < r->b->n_tokens);
-            memcpy(r->a->rows + i * d, xf + logit_rows[at + i] * d, (size_t)d * sizeof *xf);
+            const act *row = ida_act_at(dev, xf, logit_rows[at + i] * d);
+            IDA_TRY(ida_dev_copy(dev, ida_act_at(dev, r->a->rows, i * d), row, d * dev->act_size));
         }
-        IDA_TRY(dev->ops->linear_fwd(dev, logits + at * v, r->a->rows, r->m->lm_head, rows, d, v, false));
+        IDA_TRY(dev->ops->linear_fwd(dev, r->a->logits, r->a->rows, r->m->w.lm_head, NULL, rows, d, v));
+        IDA_TRY(logits_to_host(r, logits + at * v, rows));
     }
     return IDA_OK;
 }
@@ -265,7 +290,7 @@ ida_status ida_model_forward(const ida_model *m, ida_acts *a, const ida_batch *b
     ida_parts_start(a);
     IDA_TRY(ida_run_layers(&r));
     ida_part_begin(a, IDA_PART_NORM);
-    IDA_TRY(m->dev->ops->rmsnorm_fwd(m->dev, a->xn, a->rstd, a->x_last, m->norm, b->n_tokens, m->cfg.d_model, m->cfg.norm_eps));
+    IDA_TRY(m->dev->ops->rmsnorm_fwd(m->dev, a->xn, a->rstd, a->x_last, m->w.norm, b->n_tokens, m->cfg.d_model, m->cfg.norm_eps));
     ida_part_begin(a, IDA_PART_HEAD);
     if (losses) IDA_TRY(head_losses(&r, a->xn, losses));
     if (logits && n_rows > 0) IDA_TRY(head_logits(&r, a->xn, logits, logit_rows, n_rows));

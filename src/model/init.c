@@ -176,8 +176,8 @@ ida_status ida_param_init(const ida_config *cfg, const ida_param_table *t, uint6
         int64_t end = i + 1 < t->n ? t->params[i + 1].offset : t->block;
         memset(out + p->numel, 0, (size_t)(end - p->offset - p->numel) * sizeof *out);
     }
-    real *embed, *norm, *head;
-    ida_model_bind(cfg, t, block, w, &embed, &norm, &head);
+    ida_bound bound = {.layers = w};
+    ida_model_bind(cfg, t, block, block, sizeof(real), &bound);
     if (cfg->c_init != IDA_C_NORMAL)
         for (int64_t l = 0; l < cfg->n_layers; l++)
             if (w[l].c_re) IDA_TRY_GOTO(init_c(cfg, &w[l]));

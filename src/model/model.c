@@ -2,10 +2,20 @@
  * Not here: the public calls (create.c), files (io). */
 #include "model/model.h"
 
-#include <string.h>
-
 #include "core/mem.h"
 #include "model/shape.h"
+
+static ida_status allocate(ida_model *m) {
+    const ida_device *dev = m->dev;
+    IDA_TRY(IDA_DEV_ALLOC(dev, m->params, m->table.block, "model weights"));
+    m->owns_params = true;
+    for (int64_t i = 0; i < m->table.n; i++) { /* the gaps between tensors are 0 from the start */
+        const ida_param *p = &m->table.params[i];
+        const int64_t gap = ida_round16(p->numel) - p->numel;
+        IDA_TRY(ida_dev_zero(dev, m->params + p->offset + p->numel, gap * (int64_t)sizeof(real)));
+    }
+    return IDA_OK;
+}
 
 ida_status ida_model_new(const ida_config *cfg, const ida_device *dev, real *params, ida_model **out) {
     ida_model *m = NULL;
@@ -14,22 +24,35 @@ ida_status ida_model_new(const ida_config *cfg, const ida_device *dev, real *par
     IDA_TRY(IDA_CALLOC(m, 1, "model"));
     m->cfg = *cfg;
     m->dev = dev;
+    m->params = params;
     IDA_TRY_GOTO(ida_param_table_build(cfg, &m->table));
-    IDA_TRY_GOTO(IDA_ALLOC(m->layers, cfg->n_layers, "model"));
-    if (!params) {
-        IDA_TRY_GOTO(IDA_ALLOC(m->params, m->table.block, "model weights"));
-        m->owns_params = true;
-        for (int64_t i = 0; i < m->table.n; i++) { /* the gaps between tensors are 0 from the start */
-            const ida_param *p = &m->table.params[i];
-            memset(m->params + p->offset + p->numel, 0, (size_t)(ida_round16(p->numel) - p->numel) * sizeof(real));
-        }
-    } else m->params = params;
-    ida_model_bind(cfg, &m->table, m->params, m->layers, &m->embed, &m->norm, &m->lm_head);
+    IDA_TRY_GOTO(IDA_ALLOC(m->w.layers, cfg->n_layers, "model"));
+    if (!params) IDA_TRY_GOTO(allocate(m));
+    m->matrices = m->params;
+    if (dev->act_size != (int64_t)sizeof(real)) {
+        m->matrices = NULL;
+        IDA_TRY_GOTO(ida_dev_alloc(dev, (void **)&m->matrices, m->table.block, dev->act_size, "model weights, rounded"));
+    }
+    ida_model_bind(cfg, &m->table, m->params, m->matrices, dev->act_size, &m->w);
     *out = m;
     return IDA_OK;
 out:
     ida_model_free(m);
     return st;
+}
+
+ida_status ida_model_round(ida_model *m) {
+    if (m->matrices == m->params) return IDA_OK;
+    return m->dev->ops->to_act(m->dev, m->matrices, m->params, m->table.block);
+}
+
+ida_status ida_model_upload(ida_model *m, const real *host) {
+    IDA_TRY(ida_dev_upload(m->dev, m->params, host, m->table.block * (int64_t)sizeof *host));
+    return ida_model_round(m);
+}
+
+ida_status ida_model_download(const ida_model *m, real *host) {
+    return ida_dev_download(m->dev, host, m->params, m->table.block * (int64_t)sizeof *host);
 }
 
 /* Elements of one layer's constants: Lam and Bbar [G,M], and G [G,M,M] or the read-out c [H,M]. */
@@ -38,48 +61,101 @@ static int64_t prep_size(const ida_shape *s) {
     return ida_round16(4 * s->g * s->m + 2 * (s->linear ? s->h * s->m : s->g * s->m * s->m));
 }
 
+/* Elements of one layer's parameters that those come from. */
+static int64_t prep_inputs(const ida_shape *s) {
+    return s->softmax ? 0 : s->g + 2 * s->g * s->m + 2 * s->g * s->m * s->m + (s->linear ? s->h * s->m : 0);
+}
+
+/* The state-space parameters of a layer on the host. They are small; a device's go into `block` (prep_inputs elements). */
+static ida_status ssm_on_host(const ida_model *m, const ida_shape *s, int64_t layer, real *block, ida_ssm *ssm, const real **w) {
+    const ida_layer_weights *x = &m->w.layers[layer];
+    const int64_t gm = s->g * s->m;
+    const real *from[6] = {x->log_dt, x->a_log, x->a_imag, x->c_re, x->c_im, x->w}, *at[6];
+    const int64_t n[6] = {s->g, gm, gm, gm * s->m, gm * s->m, x->w ? s->h * s->m : 0};
+    for (int i = 0; i < 6; i++) {
+        at[i] = from[i];
+        if (ida_on_host(m->dev)) continue;
+        IDA_TRY(ida_dev_download(m->dev, block, from[i], n[i] * (int64_t)sizeof *block));
+        at[i] = block;
+        block += n[i];
+    }
+    *ssm = (ida_ssm){at[0], at[1], at[2], at[3], at[4], m->cfg.discretization};
+    *w = s->linear ? at[5] : NULL;
+    return IDA_OK;
+}
+
+static ida_ssm_prep prep_at(const ida_shape *s, real *at) {
+    const int64_t gm = s->g * s->m;
+    return (ida_ssm_prep){.lam_re = at, .lam_im = at + gm, .b_re = at + 2 * gm, .b_im = at + 3 * gm, .g_re = at + 4 * gm,
+                          .g_im = at + 4 * gm + (s->linear ? s->h * s->m : gm * s->m)};
+}
+
+/* host: room for the layer's constants and its parameters. */
+static ida_status prepare_layer(ida_model *m, const ida_shape *s, int64_t layer, real *at, real *host) {
+    ida_ssm ssm;
+    const real *w;
+    IDA_TRY(ssm_on_host(m, s, layer, host + prep_size(s), &ssm, &w));
+    const ida_ssm_prep out = prep_at(s, ida_on_host(m->dev) ? at : host);
+    IDA_REF(ssm_prepare)(&ssm, s->g, s->m, m->cfg.readout, w, &out);
+    m->prep[layer] = prep_at(s, at);
+    return ida_on_host(m->dev) ? IDA_OK : ida_dev_upload(m->dev, at, host, prep_size(s) * (int64_t)sizeof *host);
+}
+
+static void drop_prep(ida_model *m) {
+    ida_free(m->prep);
+    ida_dev_free(m->dev, m->prep_block);
+    m->prep = NULL;
+    m->prep_block = NULL;
+}
+
 ida_status ida_model_prepare(ida_model *m) {
     const ida_config *c = &m->cfg;
-    if (!m->prep) {
-        int64_t total = 0;
-        for (int64_t l = 0; l < c->n_layers; l++) {
-            ida_shape s = ida_layer_shape(c, l);
-            total += prep_size(&s);
-        }
-        ida_ssm_prep *prep = NULL;
-        IDA_TRY(IDA_CALLOC(prep, c->n_layers, "step constants"));
-        ida_status st = IDA_ALLOC(m->prep_block, total, "step constants");
-        if (st != IDA_OK) {
-            ida_free(prep);
-            return st;
-        }
-        m->prep = prep;
+    int64_t total = 0, most = 0;
+    for (int64_t l = 0; l < c->n_layers; l++) {
+        ida_shape s = ida_layer_shape(c, l);
+        int64_t room = prep_size(&s) + prep_inputs(&s);
+        total += prep_size(&s);
+        most = room > most ? room : most;
     }
+    real *host = NULL;
+    ida_status st = IDA_OK;
+    if (!m->prep) {
+        IDA_TRY_GOTO(IDA_CALLOC(m->prep, c->n_layers, "step constants"));
+        IDA_TRY_GOTO(IDA_DEV_ALLOC(m->dev, m->prep_block, total, "step constants"));
+    }
+    if (!ida_on_host(m->dev)) IDA_TRY_GOTO(IDA_ALLOC(host, most, "step constants"));
     real *at = m->prep_block;
     for (int64_t l = 0; l < c->n_layers; l++) {
         ida_shape s = ida_layer_shape(c, l);
         if (s.softmax) continue;
-        const ida_layer_weights *w = &m->layers[l];
-        ida_ssm ssm = {w->log_dt, w->a_log, w->a_imag, w->c_re, w->c_im, c->discretization};
-        int64_t gm = s.g * s.m;
-        m->prep[l] = (ida_ssm_prep){.lam_re = at,
-                                    .lam_im = at + gm,
-                                    .b_re = at + 2 * gm,
-                                    .b_im = at + 3 * gm,
-                                    .g_re = at + 4 * gm,
-                                    .g_im = at + 4 * gm + (s.linear ? s.h * s.m : gm * s.m)};
-        IDA_REF(ssm_prepare)(&ssm, s.g, s.m, c->readout, s.linear ? w->w : NULL, &m->prep[l]);
+        IDA_TRY_GOTO(prepare_layer(m, &s, l, at, host));
         at += prep_size(&s);
     }
-    return IDA_OK;
+out:
+    if (st != IDA_OK) drop_prep(m); /* half of it would be wrong answers */
+    ida_free(host);
+    return st;
+}
+
+ida_status ida_model_move(const ida_model *m, const ida_device *dev, ida_model **out) {
+    ida_model *to = NULL;
+    ida_status st = IDA_OK;
+    IDA_TRY(ida_model_new(&m->cfg, dev, NULL, &to));
+    IDA_TRY_GOTO(ida_on_host(dev) ? ida_model_download(m, to->params) : ida_model_upload(to, m->params));
+    IDA_TRY_GOTO(ida_model_prepare(to));
+    *out = to;
+    to = NULL;
+out:
+    ida_model_free(to);
+    return st;
 }
 
 void ida_model_free(ida_model *m) {
     if (!m) return;
-    if (m->owns_params) ida_free(m->params);
-    ida_free(m->layers);
-    ida_free(m->prep);
-    ida_free(m->prep_block);
+    if (m->matrices != m->params) ida_dev_free(m->dev, m->matrices);
+    if (m->owns_params) ida_dev_free(m->dev, m->params);
+    ida_free(m->w.layers);
+    drop_prep(m);
     ida_param_table_free(&m->table);
     ida_free(m);
 }

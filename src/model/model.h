@@ -5,7 +5,7 @@
 #ifndef IDA_MODEL_H
 #define IDA_MODEL_H
 
-#include "ops/ops.h"
+#include "ops/device.h"
 
 /* Decay groups (docs/method.md section 8). */
 typedef enum ida_group {
@@ -35,36 +35,52 @@ ida_status ida_param_init(const ida_config *cfg, const ida_param_table *t, uint6
 /* Where a layer's weights are: pointers into a parameter or gradient block; NULL where the mixer has none. */
 typedef struct ida_layer_weights {
     real *norm1, *norm2;                 /* input_layernorm, post_attention_layernorm [d] */
-    real *wq, *wk, *wv, *wo, *wg;        /* [.., d]; k, v: [n_kv*dh, d]; wo [d, d] or [d, 2d]; wg gate */
+    act *wq, *wk, *wv, *wo, *wg;         /* [.., d]; k, v: [n_kv*dh, d]; wo [d, d] or [d, 2d]; wg gate */
     real *conv_q_w, *conv_q_b, *conv_k_w, *conv_k_b, *conv_v_w, *conv_v_b;
     real *gk, *bk, *gv, *bv;             /* step 5 norms: [dh], [G,dh] */
     real *log_dt, *a_log, *a_imag, *c_re, *c_im, *w; /* w: s4d and dual-linear read-out [H,M] */
     real *onorm;                         /* output_norm gain: [D] (linear read-out: [R+D]) */
-    real *gate, *up, *down;              /* SwiGLU [f,d] [f,d] [d,f] */
+    act *gate, *up, *down;               /* SwiGLU [f,d] [f,d] [d,f] */
 } ida_layer_weights;
+/* Weights as the ops read them, or gradients (then every field is real). */
+typedef struct ida_bound {
+    ida_layer_weights *layers;           /* [n_layers] */
+    act *embed, *lm_head;                /* lm_head == embed when tied */
+    real *norm;
+} ida_bound;
 
 struct ida_model {
     ida_config cfg;
     ida_param_table table;
     const ida_device *dev;
-    real *params;                        /* [table.block] */
+    real *params;                        /* [table.block], device; the masters */
+    act *matrices;                       /* [table.block], device: params rounded to act, read where a matrix is;
+                                            params itself where act is real */
     bool owns_params;
-    ida_layer_weights *layers;           /* [n_layers], into params */
-    real *embed, *norm, *lm_head;        /* lm_head == embed when tied */
+    ida_bound w;
     ida_ssm_prep *prep;                  /* [n_layers] for the step form; made by ida_model_prepare */
-    real *prep_block;
+    real *prep_block;                    /* device */
 };
 
-/* Model around a parameter block: allocates it (params NULL, uninitialised values) or borrows it. */
+/* Model around a parameter block on dev: allocates it (params NULL, uninitialised values) or borrows it. */
 ida_status ida_model_new(const ida_config *cfg, const ida_device *dev, real *params, ida_model **out);
-/* Points `w` (n_layers) and the three others into any block laid out by the table: used for gradients. */
-void ida_model_bind(const ida_config *cfg, const ida_param_table *t, real *block, ida_layer_weights *w, real **embed, real **norm, real **lm_head);
+/* Fills the masters from a host block laid out by the table, or a host block from them. Upload also makes the matrices. */
+ida_status ida_model_upload(ida_model *m, const real *host);
+ida_status ida_model_download(const ida_model *m, real *host);
+/* After the masters were written by other means: makes m->matrices again. */
+ida_status ida_model_round(ida_model *m);
+/* The same weights on another device, prepared for the step form. One of the two devices is a host device. */
+ida_status ida_model_move(const ida_model *m, const ida_device *dev, ida_model **out);
+/* Points `w` (w->layers has n_layers) into a block laid out by the table. Matrix weights are taken from `matrices`, a block of the
+ * same layout with elements of matrix_size bytes; for gradients that is the block itself. */
+void ida_model_bind(const ida_config *cfg, const ida_param_table *t, real *block, act *matrices, int64_t matrix_size,
+                    ida_bound *w);
 /* (Re)computes the step form's constants from the current weights. A model never prepared takes the chunk form for single
  * tokens. */
 ida_status ida_model_prepare(ida_model *m);
 /* XXH3-64 over what decides the model's outputs: the shape fields of the config and all weights as they are now. Never 0.
  * Reads every weight (fp32 build only). */
-uint64_t ida_model_hash(const ida_model *m);
+ida_status ida_model_hash(const ida_model *m, uint64_t *hash);
 
 /* ---- state: one block per sequence, all layers. Layout per layer: X re [G,M,W], X im [G,M,W], conv tails [3, width] each;
  * softmax layers keep a key/value cache that grows. fp32 in the product. */
@@ -72,49 +88,60 @@ typedef struct ida_state {
     int64_t n_seq;
     int64_t *pos;                        /* [n_seq] tokens consumed */
     int64_t stride;                      /* elements per sequence in block */
+    const ida_device *dev;               /* of block and caches; the rest is on the host */
     real *block;                         /* [n_seq, stride] */
-    real **k_cache, **v_cache;           /* [n_layers * n_seq]; NULL for layers without cache */
+    act **k_cache, **v_cache;            /* [n_layers * n_seq]; NULL for layers without cache */
     int64_t n_caches;                    /* n_layers * n_seq */
     int64_t cache_cap;                   /* tokens per sequence the caches hold now */
 } ida_state;
 int64_t ida_state_stride(const ida_config *cfg);                 /* elements of the fixed part */
-ida_status ida_state_new(const ida_config *cfg, int64_t n_seq, ida_state **out); /* zero state */
+ida_status ida_state_new(const ida_config *cfg, const ida_device *dev, int64_t n_seq, ida_state **out); /* zero state */
 void ida_state_free(ida_state *s);
-void ida_state_zero(ida_state *s);
+ida_status ida_state_zero(ida_state *s);
 ida_status ida_state_reserve(const ida_config *cfg, ida_state *s, int64_t cap);  /* caches for cap tokens */
 ida_status ida_state_copy(const ida_config *cfg, ida_state *dst, const ida_state *src);
+/* A copy on another device; caches change their element type with it. One of the two devices is a host device. */
+ida_status ida_state_move(const ida_config *cfg, const ida_state *src, const ida_device *dev, ida_state **out);
 
 /* ---- running */
 typedef struct ida_batch {
     int64_t n_tokens;
-    const int32_t *ids;                  /* [n_tokens], each in [0, vocab): checked by the caller */
-    const int32_t *targets;              /* [n_tokens], -1 = not scored; NULL when no loss is wanted */
+    const int32_t *ids;                  /* [n_tokens], host, each in [0, vocab): checked by the caller */
+    const int32_t *targets;              /* [n_tokens], host, -1 = not scored; NULL when no loss is wanted */
     ida_seqs seqs;                       /* packed documents */
 } ida_batch;
 
-/* Work space for batches of up to n_tokens tokens and n_seq sequences. training: everything the backward pass needs is kept
- * (per layer); else layers share one set. */
+/* Work space for batches of up to n_tokens tokens and n_seq sequences. FORWARD: layers share one set. TRAINING: everything the
+ * backward pass needs is kept, per layer. RECOMPUTE: as TRAINING, but only the residual stream at a layer's start is kept and the
+ * rest is formed again in the backward pass (activation checkpointing): one more forward pass, the same bits. */
 typedef struct ida_acts ida_acts;
-ida_status ida_acts_bytes(const ida_config *cfg, int64_t n_tokens, int64_t n_seq, bool training, int64_t *bytes);
-ida_status ida_acts_new(const ida_config *cfg, int64_t n_tokens, int64_t n_seq, bool training, ida_acts **out);
+typedef enum ida_acts_kind { IDA_ACTS_FORWARD, IDA_ACTS_TRAINING, IDA_ACTS_RECOMPUTE } ida_acts_kind;
+ida_status ida_acts_bytes(const ida_config *cfg, const ida_device *dev, int64_t n_tokens, int64_t n_seq, ida_acts_kind kind,
+                          int64_t *bytes);
+ida_status ida_acts_new(const ida_config *cfg, const ida_device *dev, int64_t n_tokens, int64_t n_seq, ida_acts_kind kind,
+                        ida_acts **out);
 void ida_acts_free(ida_acts *a);
 
-/* Forward. state NULL: every sequence starts from zero and nothing is kept; else state (n_seq = batch->seqs.n) is read and
+/* losses and logits are on the host, everything else is on the model's device (acts and state must be of the same).
+ * Forward. state NULL: every sequence starts from zero and nothing is kept; else state (n_seq = batch->seqs.n) is read and
  * advanced, and seqs.pos0 must be state->pos. losses [n_tokens] (NULL = not wanted) from batch->targets. logits: rows
  * logit_rows[0..n_rows) -> [n_rows, vocab] (NULL/0 = none). When every sequence has exactly one token and a state is given, the
  * step form runs. lm_head works on blocks of rows: the full [N, vocab] logits never exist. */
 ida_status ida_model_forward(const ida_model *m, ida_acts *a, const ida_batch *b, ida_state *state, real *losses,
                              real *logits, const int64_t *logit_rows, int64_t n_rows);
 /* Training step half: forward with loss and backward. grads (laid out as params) are "+=": gradient of
- * loss_scale * sum of losses. *loss_sum = sum of losses over scored tokens, *n_scored their count. acts must be `training`.
- * state as above (truncated: no gradient flows into it; the first call takes a second block of its size; IDA_E_UNSUPPORTED with
- * softmax layers). On failure the state is as it was. dx0 (NULL = not wanted): gradient at the embedding output [N, d]. */
+ * loss_scale * sum of losses. *loss_sum = sum of losses over scored tokens, *n_scored their count. acts must be of a training kind.
+ * grads is on the device. state as above (truncated: no gradient flows into it; the first call takes a second block of its size;
+ * IDA_E_UNSUPPORTED with softmax layers). On failure the state is as it was. dx0 (NULL = not wanted): gradient at the embedding
+ * output [N, d], on the device. */
 ida_status ida_model_forward_backward(const ida_model *m, ida_acts *a, const ida_batch *b, ida_state *state, double loss_scale,
-                                      real *grads, double *loss_sum, int64_t *n_scored, real *dx0);
+                                      real *grads, double *loss_sum, int64_t *n_scored, act *dx0);
 
-/* Seconds spent per part since the last reset, for benches: filled by forward and backward. */
+/* Seconds spent per part since the last reset, for benches: filled by forward and backward. On a device with a queue only with
+ * ida_acts_profile, which waits at the border of every part. */
 typedef enum ida_part { IDA_PART_GEMM, IDA_PART_MIXER, IDA_PART_NORM, IDA_PART_HEAD, IDA_PART_OTHER, IDA_N_PARTS } ida_part;
 void ida_acts_times(const ida_acts *a, double seconds[IDA_N_PARTS]);
 void ida_acts_times_reset(ida_acts *a);
+void ida_acts_profile(ida_acts *a, bool on);
 
 #endif

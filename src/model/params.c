@@ -104,50 +104,59 @@ const ida_param *ida_param_find(const ida_param_table *t, const char *name) {
     return NULL;
 }
 
+typedef struct walk {
+    const ida_param_table *t;
+    int64_t at;
+    real *block;
+    act *matrices;
+    int64_t matrix_size;
+} walk;
+
 /* Walks the tensors of one layer in the order of add_mixer: the next one is `p`'s when its name ends so. */
-static real *take(const ida_param_table *t, int64_t *i, real *block, const char *suffix) {
-    const ida_param *p = &t->params[*i];
+static real *take(walk *w, const char *suffix) {
+    const ida_param *p = &w->t->params[w->at];
     size_t n = strlen(p->name), k = strlen(suffix);
     if (n < k || strcmp(p->name + n - k, suffix) != 0) return NULL;
-    ++*i;
-    return block + p->offset;
+    w->at++;
+    if (p->group == IDA_GROUP_MATRIX) return (act *)(void *)((char *)w->matrices + p->offset * w->matrix_size);
+    return w->block + p->offset;
 }
 
-void ida_model_bind(const ida_config *cfg, const ida_param_table *t, real *block, ida_layer_weights *w, real **embed, real **norm,
-                    real **lm_head) {
-    int64_t i = 0;
-    *embed = take(t, &i, block, "embed_tokens.weight");
+void ida_model_bind(const ida_config *cfg, const ida_param_table *t, real *block, act *matrices, int64_t matrix_size,
+                    ida_bound *w) {
+    walk k = {.t = t, .block = block, .matrices = matrices, .matrix_size = matrix_size};
+    w->embed = take(&k, "embed_tokens.weight");
     for (int64_t l = 0; l < cfg->n_layers; l++) {
         ida_layer_weights x = {0};
-        x.norm1 = take(t, &i, block, "input_layernorm.weight");
-        x.wq = take(t, &i, block, ".q_proj.weight");
-        x.wk = take(t, &i, block, ".k_proj.weight");
-        x.wv = take(t, &i, block, ".v_proj.weight");
-        x.wo = take(t, &i, block, ".o_proj.weight");
-        x.wg = take(t, &i, block, ".g_proj.weight");
-        x.conv_q_w = take(t, &i, block, ".q_conv.weight");
-        x.conv_q_b = take(t, &i, block, ".q_conv.bias");
-        x.conv_k_w = take(t, &i, block, ".k_conv.weight");
-        x.conv_k_b = take(t, &i, block, ".k_conv.bias");
-        x.conv_v_w = take(t, &i, block, ".v_conv.weight");
-        x.conv_v_b = take(t, &i, block, ".v_conv.bias");
-        x.gk = take(t, &i, block, ".k_norm.weight");
-        x.bk = take(t, &i, block, ".k_norm.bias");
-        x.gv = take(t, &i, block, ".v_norm.weight");
-        x.bv = take(t, &i, block, ".v_norm.bias");
-        x.log_dt = take(t, &i, block, ".log_dt");
-        x.a_log = take(t, &i, block, ".a_log");
-        x.a_imag = take(t, &i, block, ".a_imag");
-        x.c_re = take(t, &i, block, ".c.real");
-        x.c_im = take(t, &i, block, ".c.imag");
-        x.w = take(t, &i, block, "mixer.w");
-        x.onorm = take(t, &i, block, ".o_norm.weight");
-        x.norm2 = take(t, &i, block, "post_attention_layernorm.weight");
-        x.gate = take(t, &i, block, ".gate_proj.weight");
-        x.up = take(t, &i, block, ".up_proj.weight");
-        x.down = take(t, &i, block, ".down_proj.weight");
-        w[l] = x;
+        x.norm1 = take(&k, "input_layernorm.weight");
+        x.wq = take(&k, ".q_proj.weight");
+        x.wk = take(&k, ".k_proj.weight");
+        x.wv = take(&k, ".v_proj.weight");
+        x.wo = take(&k, ".o_proj.weight");
+        x.wg = take(&k, ".g_proj.weight");
+        x.conv_q_w = take(&k, ".q_conv.weight");
+        x.conv_q_b = take(&k, ".q_conv.bias");
+        x.conv_k_w = take(&k, ".k_conv.weight");
+        x.conv_k_b = take(&k, ".k_conv.bias");
+        x.conv_v_w = take(&k, ".v_conv.weight");
+        x.conv_v_b = take(&k, ".v_conv.bias");
+        x.gk = take(&k, ".k_norm.weight");
+        x.bk = take(&k, ".k_norm.bias");
+        x.gv = take(&k, ".v_norm.weight");
+        x.bv = take(&k, ".v_norm.bias");
+        x.log_dt = take(&k, ".log_dt");
+        x.a_log = take(&k, ".a_log");
+        x.a_imag = take(&k, ".a_imag");
+        x.c_re = take(&k, ".c.real");
+        x.c_im = take(&k, ".c.imag");
+        x.w = take(&k, "mixer.w");
+        x.onorm = take(&k, ".o_norm.weight");
+        x.norm2 = take(&k, "post_attention_layernorm.weight");
+        x.gate = take(&k, ".gate_proj.weight");
+        x.up = take(&k, ".up_proj.weight");
+        x.down = take(&k, ".down_proj.weight");
+        w->layers[l] = x;
     }
-    *norm = take(t, &i, block, "model.norm.weight");
-    *lm_head = cfg->tie_embeddings ? *embed : take(t, &i, block, "lm_head.weight");
+    w->norm = take(&k, "model.norm.weight");
+    w->lm_head = cfg->tie_embeddings ? w->embed : take(&k, "lm_head.weight");
 }

@@ -14,6 +14,7 @@ static const preset presets[] = {
     {"1.3b", 32000, 2048, 24, 32, 64, 4096},
     {"tiny", 257, 64, 2, 2, 16, 256},
     {"demo", 2048, 128, 4, 4, 32, 256},
+    {"study", 16384, 384, 8, 6, 64, 2048},
 };
 enum { N_PRESETS = sizeof presets / sizeof *presets };
 

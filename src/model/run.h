@@ -8,20 +8,26 @@ typedef struct ida_run {
     const ida_model *m;
     ida_acts *a;
     const ida_batch *b;
+    const int32_t *ids, *targets; /* of b, on the device */
     ida_seqs seqs;            /* of b, with pos0 from the state when there is one */
     ida_state *state;         /* NULL = all zero, nothing kept */
     real *state_out;          /* where the new states go: state->block, or next to it in training */
     bool step;
 } ida_run;
 
-/* Up to x_last. Positions in the state are not advanced yet. */
+/* Brings the batch to the device, then up to x_last. Positions in the state are not advanced yet. */
 ida_status ida_run_layers(ida_run *r);
+/* Everything a layer keeps for its backward pass, from x1: all but SwiGLU and its product. */
+ida_status ida_run_layer_kept(const ida_run *r, int64_t layer);
 
-/* q, k, v of the core from the stored convolved projections (feature maps, head norms), and the pieces on the way. */
-typedef struct ida_core_in { const real *q, *k, *v; } ida_core_in;
-ida_status ida_run_core_inputs(const ida_run *r, const ida_shape *s, int64_t layer, ida_core_in *in);
+/* The ways from the projections to the core's q, k, v. out == args.x where nothing is done on the way. */
+typedef struct ida_stream { ida_stream_args args; act *out; } ida_stream;
+typedef struct ida_core_in { const act *q, *k, *v; } ida_core_in;
+/* which: 0 q, 1 k, 2 v. first: the forward pass, which leaves the new convolution state. */
+ida_stream ida_run_stream(const ida_run *r, const ida_shape *s, int64_t layer, int which, bool first);
+ida_status ida_run_core_inputs(const ida_run *r, const ida_shape *s, int64_t layer, bool first, ida_core_in *in);
 /* The mixer's output as W_o sees it: normed and gated o. Either may be o itself. */
-ida_status ida_run_output(const ida_run *r, const ida_shape *s, int64_t layer, real **normed, real **y);
+ida_status ida_run_output(const ida_run *r, const ida_shape *s, int64_t layer, act **normed, act **y);
 
 /* Argument blocks of the ops that read or write state. */
 ida_state_layout ida_run_state(const ida_run *r, int64_t layer);

@@ -2,6 +2,7 @@
  * Layout: shape.h. Invariant: state->block is all there is to copy, save and compare for layers without a cache. */
 #include "model/model.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "core/mem.h"
@@ -16,18 +17,19 @@ int64_t ida_state_stride(const ida_config *cfg) {
     return ida_round16(n);
 }
 
-ida_status ida_state_new(const ida_config *cfg, int64_t n_seq, ida_state **out) {
+ida_status ida_state_new(const ida_config *cfg, const ida_device *dev, int64_t n_seq, ida_state **out) {
     ida_state *s = NULL;
     ida_status st = IDA_OK;
     int64_t total, slots;
     IDA_TRY(IDA_CALLOC(s, 1, "state"));
     s->n_seq = n_seq;
+    s->dev = dev;
     s->n_caches = 0;
     s->stride = ida_state_stride(cfg);
     if (!ida_mul64(s->stride, n_seq, &total) || !ida_mul64(cfg->n_layers, n_seq, &slots))
         IDA_FAIL_GOTO(IDA_E_NOMEM, "state of %lld sequences overflows; use fewer", (long long)n_seq);
     IDA_TRY_GOTO(IDA_CALLOC(s->pos, n_seq, "state positions"));
-    IDA_TRY_GOTO(IDA_CALLOC(s->block, total, "state"));
+    IDA_TRY_GOTO(IDA_DEV_CALLOC(dev, s->block, total, "state"));
     IDA_TRY_GOTO(IDA_CALLOC(s->k_cache, slots, "key cache"));
     IDA_TRY_GOTO(IDA_CALLOC(s->v_cache, slots, "value cache"));
     s->n_caches = slots;
@@ -41,26 +43,30 @@ out:
 void ida_state_free(ida_state *s) {
     if (!s) return;
     for (int64_t i = 0; i < s->n_caches; i++) {
-        ida_free(s->k_cache[i]);
-        ida_free(s->v_cache[i]);
+        ida_dev_free(s->dev, s->k_cache[i]);
+        ida_dev_free(s->dev, s->v_cache[i]);
     }
     ida_free(s->k_cache);
     ida_free(s->v_cache);
-    ida_free(s->block);
+    ida_dev_free(s->dev, s->block);
     ida_free(s->pos);
     ida_free(s);
 }
 
-void ida_state_zero(ida_state *s) {
+ida_status ida_state_zero(ida_state *s) {
     memset(s->pos, 0, (size_t)s->n_seq * sizeof *s->pos);
-    memset(s->block, 0, (size_t)(s->n_seq * s->stride) * sizeof *s->block);
+    return ida_dev_zero(s->dev, s->block, s->n_seq * s->stride * (int64_t)sizeof *s->block);
 }
 
-static ida_status grow(real **cache, int64_t used, int64_t cap) {
-    real *p;
-    IDA_TRY(IDA_ALLOC(p, cap, "key/value cache"));
-    if (used) memcpy(p, *cache, (size_t)used * sizeof *p);
-    ida_free(*cache);
+static ida_status grow(const ida_device *dev, act **cache, int64_t used, int64_t cap) {
+    act *p;
+    IDA_TRY(ida_dev_alloc(dev, (void **)&p, cap, dev->act_size, "key/value cache"));
+    ida_status st = used ? ida_dev_copy(dev, p, *cache, used * dev->act_size) : IDA_OK;
+    if (st != IDA_OK) {
+        ida_dev_free(dev, p);
+        return st;
+    }
+    ida_dev_free(dev, *cache);
     *cache = p;
     return IDA_OK;
 }
@@ -76,8 +82,8 @@ ida_status ida_state_reserve(const ida_config *cfg, ida_state *s, int64_t cap) {
         int64_t n;
         IDA_FAIL_IF(!ida_mul64(cap, sh.kvw, &n), IDA_E_NOMEM, "a key/value cache of %lld tokens overflows", (long long)cap);
         for (int64_t i = 0; i < s->n_seq; i++) {
-            IDA_TRY(grow(&s->k_cache[l * s->n_seq + i], s->pos[i] * sh.kvw, n));
-            IDA_TRY(grow(&s->v_cache[l * s->n_seq + i], s->pos[i] * sh.kvw, n));
+            IDA_TRY(grow(s->dev, &s->k_cache[l * s->n_seq + i], s->pos[i] * sh.kvw, n));
+            IDA_TRY(grow(s->dev, &s->v_cache[l * s->n_seq + i], s->pos[i] * sh.kvw, n));
         }
     }
     s->cache_cap = cap;
@@ -91,19 +97,77 @@ ida_status ida_state_copy(const ida_config *cfg, ida_state *dst, const ida_state
     int64_t longest = 0;
     for (int64_t i = 0; i < src->n_seq; i++) longest = src->pos[i] > longest ? src->pos[i] : longest;
     if (src->cache_cap) {
-        ida_state_zero(dst); /* nothing of the old caches is worth moving */
+        IDA_TRY(ida_state_zero(dst)); /* nothing of the old caches is worth moving */
         IDA_TRY(ida_state_reserve(cfg, dst, longest));
     }
     memcpy(dst->pos, src->pos, (size_t)src->n_seq * sizeof *dst->pos);
-    memcpy(dst->block, src->block, (size_t)(src->n_seq * src->stride) * sizeof *dst->block);
+    assert(dst->dev->memory == src->dev->memory);
+    IDA_TRY(ida_dev_copy(dst->dev, dst->block, src->block, src->n_seq * src->stride * (int64_t)sizeof *dst->block));
     for (int64_t l = 0; l < cfg->n_layers; l++) {
         ida_shape sh = ida_layer_shape(cfg, l);
         for (int64_t i = 0; i < src->n_seq && sh.softmax; i++) {
             int64_t j = l * src->n_seq + i, n = src->pos[i] * sh.kvw;
             if (!n) continue;
-            memcpy(dst->k_cache[j], src->k_cache[j], (size_t)n * sizeof(real));
-            memcpy(dst->v_cache[j], src->v_cache[j], (size_t)n * sizeof(real));
+            IDA_TRY(ida_dev_copy(dst->dev, dst->k_cache[j], src->k_cache[j], n * dst->dev->act_size));
+            IDA_TRY(ida_dev_copy(dst->dev, dst->v_cache[j], src->v_cache[j], n * dst->dev->act_size));
         }
     }
     return IDA_OK;
+}
+
+/* n elements from one device to the other, by way of `wide`: real elements on the device that is not the host's. */
+static ida_status move_elements(const ida_state *to, const ida_state *from, real *wide, act *dst, const act *src, int64_t n) {
+    const int64_t bytes = n * (int64_t)sizeof *wide;
+    if (ida_on_host(to->dev)) {
+        IDA_TRY(from->dev->ops->from_act(from->dev, wide, src, n));
+        return ida_dev_download(from->dev, dst, wide, bytes);
+    }
+    IDA_TRY(ida_dev_upload(to->dev, wide, src, bytes));
+    return to->dev->ops->to_act(to->dev, dst, wide, n);
+}
+
+static ida_status move_caches(const ida_config *cfg, ida_state *to, const ida_state *from, int64_t longest) {
+    const ida_device *dev = ida_on_host(to->dev) ? from->dev : to->dev;
+    real *wide = NULL;
+    ida_status st = IDA_OK;
+    int64_t most = 0;
+    for (int64_t l = 0; l < cfg->n_layers; l++) {
+        ida_shape sh = ida_layer_shape(cfg, l);
+        if (sh.softmax && sh.kvw * longest > most) most = sh.kvw * longest;
+    }
+    if (most == 0) return IDA_OK;
+    IDA_TRY(ida_state_reserve(cfg, to, longest));
+    IDA_TRY(IDA_DEV_ALLOC(dev, wide, most, "key/value cache on its way"));
+    for (int64_t l = 0; l < cfg->n_layers && st == IDA_OK; l++) {
+        ida_shape sh = ida_layer_shape(cfg, l);
+        for (int64_t i = 0; i < from->n_seq && sh.softmax && st == IDA_OK; i++) {
+            int64_t j = l * from->n_seq + i, n = from->pos[i] * sh.kvw;
+            if (!n) continue;
+            st = move_elements(to, from, wide, to->k_cache[j], from->k_cache[j], n);
+            if (st == IDA_OK) st = move_elements(to, from, wide, to->v_cache[j], from->v_cache[j], n);
+        }
+    }
+    ida_dev_free(dev, wide);
+    return st;
+}
+
+ida_status ida_state_move(const ida_config *cfg, const ida_state *src, const ida_device *dev, ida_state **out) {
+    ida_state *to = NULL;
+    ida_status st = IDA_OK;
+    int64_t longest = 0, bytes = src->n_seq * src->stride * (int64_t)sizeof *src->block;
+    for (int64_t i = 0; i < src->n_seq; i++) longest = src->pos[i] > longest ? src->pos[i] : longest;
+    IDA_TRY(ida_state_new(cfg, dev, src->n_seq, &to));
+    if (ida_on_host(dev) && ida_on_host(src->dev)) {
+        IDA_TRY_GOTO(ida_state_copy(cfg, to, src));
+    } else {
+        IDA_TRY_GOTO(ida_on_host(dev) ? ida_dev_download(src->dev, to->block, src->block, bytes)
+                                      : ida_dev_upload(dev, to->block, src->block, bytes));
+        IDA_TRY_GOTO(move_caches(cfg, to, src, longest));
+        memcpy(to->pos, src->pos, (size_t)src->n_seq * sizeof *to->pos);
+    }
+    *out = to;
+    to = NULL;
+out:
+    ida_state_free(to);
+    return st;
 }

@@ -1,10 +1,14 @@
 /* ops.h - THE contract of every op: formula, shapes, "=" or "+=", determinism. Three implementations fill the table:
  *   ref  (src/ops/ref)  plain C, double accumulation: the readable truth. Compiled twice, for float and for double tensors.
  *   cpu  (src/ops/cpu)  vectors and threads, fp32; compiled once per instruction set, starts as a copy of ref.
- *   cuda (src/ops/cuda) loaded at run time.
+ *   cuda (src/ops/cuda) one GPU, loaded at run time (ops/backend.h).
  *
  * Rules for all ops
- *  - Tensors are row-major, contiguous, element type `real` (float in the product, double in the truth chain).
+ *  - Tensors are row-major, contiguous. Two element types: `real` (float in the product, double in the truth chain) for
+ *    parameters that are not matrices, gradients of parameters, saved factors, losses and states; `act` for activations, their
+ *    gradients and matrix weights. On host devices act is real; on a CUDA device it is dev->act_size bytes wide: float, or bf16.
+ *    Host code never reads an act array of a device: it copies it (ops/device.h) and places it with ida_act_at.
+ *  - All pointers are to the device's memory unless they say host.
  *  - N tokens are the packed concatenation of S sequences (documents, batch rows): seqs.cu [S+1] in HOST memory,
  *    cu[0] = 0, non-decreasing, cu[S] = N; empty sequences are legal. Nothing passes from one sequence to another.
  *  - "=" overwrites, "+=" accumulates. Gradients are named d + name. Parameter gradients are "+=", activation gradients
@@ -14,6 +18,7 @@
  *    blocks (cpu), so parameter gradients do not lose digits with N.
  *  - Shapes and ids were checked by the caller (model, public API): an op asserts, it does not report, a bad shape.
  *    IDA_E_NOMEM (scratch) is the usual failure; linear also gives IDA_E_UNSUPPORTED where a size is beyond INT_MAX.
+ *  - On a CUDA device an op may queue its work and return: a failure of that work is then told by a later call (IDA_E_IO).
  */
 #ifndef IDA_OPS_H
 #define IDA_OPS_H
@@ -25,6 +30,7 @@
 #define IDA_REAL_IS_FLOAT 1
 #endif
 typedef IDA_REAL real;
+typedef real act;          /* on a device with act_size 2: bf16, behind pointers that only the device follows */
 
 typedef struct ida_seqs {
     int64_t n;             /* S */
@@ -33,59 +39,84 @@ typedef struct ida_seqs {
 } ida_seqs;
 
 typedef struct ida_ops ida_ops;
+typedef struct ida_device_memory ida_device_memory; /* ops/device.h */
 
-/* A place to run: an op table and its memory. CPU memory is host memory. */
+/* A place to run: an op table and its memory. */
 typedef struct ida_device {
     const ida_ops *ops;
-    const char *name;      /* "ref", "cpu-avx512", ... */
+    const char *name;      /* "ref", "cpu-avx512", "cuda-bf16", ... */
+    int64_t act_size;      /* bytes of an act: sizeof(real), or 2 for bf16 */
+    const ida_device_memory *memory; /* NULL: host memory */
 } ida_device;
 
 /* -- embed (docs/method.md "backbone"): y_n = table[ids_n].  y [N,d] =; table [V,d]; ids [N], 0 <= id < V.
  *    bwd: dtable[ids_n] += dy_n, rows added in token order. */
-typedef ida_status ida_embed_fwd_fn(const ida_device *dev, real *y, const int32_t *ids, const real *table, int64_t n, int64_t d);
-typedef ida_status ida_embed_bwd_fn(const ida_device *dev, real *dtable, const int32_t *ids, const real *dy, int64_t n, int64_t vocab, int64_t d);
+typedef ida_status ida_embed_fwd_fn(const ida_device *dev, act *y, const int32_t *ids, const act *table, int64_t n, int64_t d);
+typedef ida_status ida_embed_bwd_fn(const ida_device *dev, real *dtable, const int32_t *ids, const act *dy, int64_t n, int64_t vocab, int64_t d);
 
-/* -- linear: y = x W^T (+ y when add).  y [N,out]; x [N,in]; w [out,in].
+/* -- linear: y = x W^T (+ c; NULL = none).  y [N,out]; x [N,in]; w [out,in]; c [N,out], may be y.
  *    bwd: dx = dy W (+ dx when add; dx NULL = not wanted);  dw += dy^T x (dw NULL = not wanted). */
-typedef ida_status ida_linear_fwd_fn(const ida_device *dev, real *y, const real *x, const real *w, int64_t n, int64_t in, int64_t out, bool add);
-typedef ida_status ida_linear_bwd_fn(const ida_device *dev, real *dx, real *dw, const real *dy, const real *x, const real *w, int64_t n, int64_t in, int64_t out, bool add);
+typedef ida_status ida_linear_fwd_fn(const ida_device *dev, act *y, const act *x, const act *w, const act *c, int64_t n, int64_t in, int64_t out);
+typedef ida_status ida_linear_bwd_fn(const ida_device *dev, act *dx, real *dw, const act *dy, const act *x, const act *w, int64_t n, int64_t in, int64_t out, bool add);
 
 /* -- rmsnorm: y = x * rstd * g, rstd_n = 1/sqrt(mean_i x_ni^2 + eps).  y [N,d] =, rstd [N] = (saved); x [N,d]; g [d].
  *    bwd: dx += (the residual gradient is already there);  dg +=. */
-typedef ida_status ida_rmsnorm_fwd_fn(const ida_device *dev, real *y, real *rstd, const real *x, const real *g, int64_t n, int64_t d, double eps);
-typedef ida_status ida_rmsnorm_bwd_fn(const ida_device *dev, real *dx, real *dg, const real *dy, const real *x, const real *g, const real *rstd, int64_t n, int64_t d);
+typedef ida_status ida_rmsnorm_fwd_fn(const ida_device *dev, act *y, real *rstd, const act *x, const real *g, int64_t n, int64_t d, double eps);
+typedef ida_status ida_rmsnorm_bwd_fn(const ida_device *dev, act *dx, real *dg, const act *dy, const act *x, const real *g, const real *rstd, int64_t n, int64_t d);
 
 /* -- headnorm (method step 5): per token and head y = x * rstd * g + b[h].  y, x [N,H,D]; rstd [N,H] =; g [D]; b [H,D] or
  *    NULL.  bwd: dx =;  dg +=, db += (NULL with b). */
-typedef ida_status ida_headnorm_fwd_fn(const ida_device *dev, real *y, real *rstd, const real *x, const real *g, const real *b, int64_t n, int64_t h, int64_t d, double eps);
-typedef ida_status ida_headnorm_bwd_fn(const ida_device *dev, real *dx, real *dg, real *db, const real *dy, const real *x, const real *g, const real *rstd, int64_t n, int64_t h, int64_t d);
+typedef ida_status ida_headnorm_fwd_fn(const ida_device *dev, act *y, real *rstd, const act *x, const real *g, const real *b, int64_t n, int64_t h, int64_t d, double eps);
+typedef ida_status ida_headnorm_bwd_fn(const ida_device *dev, act *dx, real *dg, real *db, const act *dy, const act *x, const real *g, const real *rstd, int64_t n, int64_t h, int64_t d);
 
 /* -- conv (method step 2, "SC"): causal depthwise, width 4: y_t[c] = b[c] + sum_k w[c,k] x_{t-3+k}[c]; w[c,3] meets the current
  *    token. Before a sequence's first token stand the rows of state_in [S,3,d] (oldest first; NULL = zeros).
  *    state_out [S,3,d] = the last 3 inputs (may be NULL; may alias state_in).
  *    `stride` = elements between sequences in all four state arrays (>= 3d).
  *    bwd: dx =; dw, db +=; dstate_out NULL = 0; dstate_in = (NULL = not wanted). */
-typedef ida_status ida_conv_fwd_fn(const ida_device *dev, real *y, real *state_out, const real *x, const real *w, const real *b, const real *state_in, int64_t stride, const ida_seqs *seqs, int64_t d);
+typedef ida_status ida_conv_fwd_fn(const ida_device *dev, act *y, real *state_out, const act *x, const real *w, const real *b, const real *state_in, int64_t stride, const ida_seqs *seqs, int64_t d);
 typedef struct ida_conv_bwd_args {
-    real *dx, *dw, *db, *dstate_in;
-    const real *dy, *dstate_out, *x, *w, *state_in;
+    act *dx;
+    real *dw, *db, *dstate_in;
+    const act *dy;
+    const real *dstate_out;
+    const act *x;
+    const real *w, *state_in;
     int64_t stride, d;
 } ida_conv_bwd_args;
 typedef ida_status ida_conv_bwd_fn(const ida_device *dev, const ida_conv_bwd_args *a, const ida_seqs *seqs);
 
 /* -- rope (method step 3): rotates the pairs (i, i + D/2) of each head by sign * pos * theta^(-2i/D) (HF half-split form).
  *    y =, may alias x; [N,H,D], D even. Angles are formed and reduced in double at any position. sign -1 is the gradient. */
-typedef ida_status ida_rope_fn(const ida_device *dev, real *y, const real *x, const ida_seqs *seqs, int64_t h, int64_t d, double theta, int sign);
+typedef ida_status ida_rope_fn(const ida_device *dev, act *y, const act *x, const ida_seqs *seqs, int64_t h, int64_t d, double theta, int sign);
 
 /* -- featmap (method step 4): xi(x) = s / r, s = SiLU(x), r = sqrt(sum_i s_i^2 + eps), per token and head.
  *    y, x [N,H,D]; rinv [N,H] = 1/r (saved).  bwd: dx =. */
-typedef ida_status ida_featmap_fwd_fn(const ida_device *dev, real *y, real *rinv, const real *x, int64_t n, int64_t h, int64_t d, double eps);
-typedef ida_status ida_featmap_bwd_fn(const ida_device *dev, real *dx, const real *dy, const real *x, const real *rinv, int64_t n, int64_t h, int64_t d);
+typedef ida_status ida_featmap_fwd_fn(const ida_device *dev, act *y, real *rinv, const act *x, int64_t n, int64_t h, int64_t d, double eps);
+typedef ida_status ida_featmap_bwd_fn(const ida_device *dev, act *dx, const act *dy, const act *x, const real *rinv, int64_t n, int64_t h, int64_t d);
+
+/* -- stream (method steps 2 to 5 of one of q, k, v, in one pass): y = headnorm(featmap(rope(conv(x)))), each part only where
+ *    asked: conv: conv_w not NULL; rope: rope_theta > 0; featmap: l2_eps > 0; headnorm: gain not NULL (bias may be NULL). The
+ *    parts and their arguments are those of the ops above. x, y [N,H,D]; y may not alias x.
+ *    bwd: dx = from dy; everything between x and y is formed again from x. Parameter gradients "+=", NULL with their parameter.
+ *    No gradient reaches state_in. */
+typedef struct ida_stream_args {
+    int64_t h, d;
+    const act *x;
+    const real *conv_w, *conv_b, *state_in;
+    real *state_out;
+    int64_t stride;
+    double rope_theta, l2_eps, norm_eps;
+    const real *gain, *bias;
+} ida_stream_args;
+typedef struct ida_stream_grads { real *conv_w, *conv_b, *gain, *bias; } ida_stream_grads;
+typedef ida_status ida_stream_fwd_fn(const ida_device *dev, act *y, const ida_stream_args *a, const ida_seqs *seqs);
+typedef ida_status ida_stream_bwd_fn(const ida_device *dev, act *dx, const act *dy, const ida_stream_args *a, const ida_stream_grads *g, const ida_seqs *seqs);
 
 /* -- swiglu: y = SiLU(g) * u, n elements (feed-forward, and the output gate).  y may alias g or u.
  *    bwd: dg =, du = (each may alias dy). */
-typedef ida_status ida_swiglu_fwd_fn(const ida_device *dev, real *y, const real *g, const real *u, int64_t n);
-typedef ida_status ida_swiglu_bwd_fn(const ida_device *dev, real *dg, real *du, const real *dy, const real *g, const real *u, int64_t n);
+typedef ida_status ida_swiglu_fwd_fn(const ida_device *dev, act *y, const act *g, const act *u, int64_t n);
+typedef ida_status ida_swiglu_bwd_fn(const ida_device *dev, act *dg, act *du, const act *dy, const act *g, const act *u, int64_t n);
 
 /* -- attention: causal softmax, o_i = sum_{j<=i} softmax_j(q_i.k_j / sqrt(D)) v_j.  o, q [N,H,D]; k, v [N,G,D], head h uses group
  *    h / (H/G). lse [N,H] = log-sum-exp (saved; NULL in inference). Never stores N x N.
@@ -93,13 +124,14 @@ typedef ida_status ida_swiglu_bwd_fn(const ida_device *dev, real *dg, real *du, 
  *    attends to all of them. NULL arrays = no cache, pos0 ignored.
  *    bwd (no cache): dq =, dk =, dv =. */
 typedef struct ida_attention_args {
-    real *o, *lse;
-    const real *q, *k, *v;
-    real *const *k_cache, *const *v_cache;
+    act *o;
+    real *lse;
+    const act *q, *k, *v;
+    act *const *k_cache, *const *v_cache; /* host arrays [S] of device pointers */
     int64_t h, g, d;
 } ida_attention_args;
 typedef ida_status ida_attention_fwd_fn(const ida_device *dev, const ida_attention_args *a, const ida_seqs *seqs);
-typedef ida_status ida_attention_bwd_fn(const ida_device *dev, real *dq, real *dk, real *dv, const real *dout, const ida_attention_args *a, const ida_seqs *seqs);
+typedef ida_status ida_attention_bwd_fn(const ida_device *dev, act *dq, act *dk, act *dv, const act *dout, const ida_attention_args *a, const ida_seqs *seqs);
 
 /* -- The state-space parameters of one layer (method steps 6-7), G groups, M modes. fp32 or better in every mode.
  *    Lam_m = exp(dt A_m), dt = exp(log_dt), A_m = -exp(a_log_m) + i a_imag_m;  Bbar by `disc`:
@@ -127,14 +159,14 @@ typedef struct ida_interdomain_args {
     int64_t h, g, r, d, m, chunk;
     ida_readout readout;
     ida_ssm ssm;
-    const real *q, *k, *v;
-    real *o;
+    const act *q, *k, *v;
+    act *o;
     ida_state_ref state_in, state_out;
 } ida_interdomain_args;
 typedef struct ida_interdomain_grads {
-    const real *dout;
+    const act *dout;
     ida_state_ref dstate_out, dstate_in;
-    real *dq, *dk, *dv;
+    act *dq, *dk, *dv;
     ida_ssm_grads dssm;
 } ida_interdomain_grads;
 typedef ida_status ida_interdomain_seq_fwd_fn(const ida_device *dev, const ida_interdomain_args *a, const ida_seqs *seqs);
@@ -156,14 +188,16 @@ typedef ida_status ida_interdomain_step_fn(const ida_device *dev, const ida_inte
 typedef struct ida_s4d_args {
     int64_t h, r, d, m, chunk;
     ida_ssm ssm;
-    const real *k, *v, *w;
-    real *y;
+    const act *k, *v;
+    const real *w;
+    act *y;
     ida_state_ref state_in, state_out;
 } ida_s4d_args;
 typedef struct ida_s4d_grads {
-    const real *dy;
+    const act *dy;
     ida_state_ref dstate_out, dstate_in;
-    real *dk, *dv, *dw;
+    act *dk, *dv;
+    real *dw;
     ida_ssm_grads dssm;
 } ida_s4d_grads;
 typedef ida_status ida_s4d_seq_fwd_fn(const ida_device *dev, const ida_s4d_args *a, const ida_seqs *seqs);
@@ -174,15 +208,21 @@ typedef ida_status ida_s4d_step_fn(const ida_device *dev, const ida_s4d_args *a,
 
 /* -- cross_entropy: losses_n = lse(logits_n) - logits_n[target_n], 0 where target_n < 0.  losses [N] = (NULL = not wanted).
  *    scale != 0: logits are replaced by scale * (softmax - onehot), 0 where target_n < 0. logits [N,V]; targets [N]. */
-typedef ida_status ida_cross_entropy_fn(const ida_device *dev, real *losses, real *logits, const int32_t *targets, int64_t n, int64_t vocab, double scale);
+typedef ida_status ida_cross_entropy_fn(const ida_device *dev, real *losses, act *logits, const int32_t *targets, int64_t n, int64_t vocab, double scale);
 
-/* -- sqsum: *sum = sum x_i^2 in double, fixed order. NaN or infinity in x gives a non-finite sum. */
-typedef ida_status ida_sqsum_fn(const ida_device *dev, double *sum, const real *x, int64_t n);
+/* -- sqsum: sums[i] = sum of x_j^2, j in [at_i, at_i + n_i), in double, fixed order. NaN or infinity in x gives a non-finite sum.
+ *    sums, spans [n_spans]: host. Waits for the device. */
+typedef struct ida_span { int64_t at, n; } ida_span;
+typedef ida_status ida_sqsum_fn(const ida_device *dev, double *sums, const real *x, const ida_span *spans, int64_t n_spans);
 
 /* -- adamw: g' = gscale * g;  m = b1 m + (1-b1) g';  v = b2 v + (1-b2) g'^2;
- *    p = p - lr * (m/(1-b1^t) / (sqrt(v/(1-b2^t)) + eps) + wd * p).  One pass. */
-typedef struct ida_adamw_args { double lr, beta1, beta2, eps, weight_decay, gscale; int64_t t; } ida_adamw_args;
+ *    p = p - lr * (m/(1-b1^t) / (sqrt(v/(1-b2^t)) + eps) + wd * p).  One pass. w not NULL: w = p rounded to act. */
+typedef struct ida_adamw_args { double lr, beta1, beta2, eps, weight_decay, gscale; int64_t t; act *w; } ida_adamw_args;
 typedef ida_status ida_adamw_fn(const ida_device *dev, real *p, real *m, real *v, const real *g, int64_t n, const ida_adamw_args *a);
+
+/* -- cast: y = x, rounded to nearest even.  to_act: x real, y act; from_act: x act, y real. */
+typedef ida_status ida_to_act_fn(const ida_device *dev, act *y, const real *x, int64_t n);
+typedef ida_status ida_from_act_fn(const ida_device *dev, real *y, const act *x, int64_t n);
 
 struct ida_ops {
 #define IDA_OP(name) ida_##name##_fn *name;

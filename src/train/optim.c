@@ -25,26 +25,37 @@ ida_status ida_optim_describe(const ida_optim *a, const ida_train_options *o, id
 }
 
 ida_status ida_block_norm(const ida_device *dev, const ida_param_table *t, const float *block, double *norm, int64_t *bad) {
-    double sum = 0;
+    double sum = 0, *sums = NULL;
+    ida_span *spans = NULL;
+    ida_status st = IDA_OK;
     *bad = -1;
+    IDA_TRY_GOTO(IDA_ALLOC(sums, t->n, "norm of the gradient"));
+    IDA_TRY_GOTO(IDA_ALLOC(spans, t->n, "norm of the gradient"));
+    for (int64_t i = 0; i < t->n; i++) spans[i] = (ida_span){t->params[i].offset, t->params[i].numel};
+    IDA_TRY_GOTO(dev->ops->sqsum(dev, sums, block, spans, t->n));
     for (int64_t i = 0; i < t->n; i++) {
-        double s = 0;
-        IDA_TRY(dev->ops->sqsum(dev, &s, block + t->params[i].offset, t->params[i].numel));
-        if (!isfinite(s)) *bad = i;
-        sum += s;
+        if (!isfinite(sums[i])) *bad = i;
+        sum += sums[i];
     }
     *norm = sqrt(sum);
-    return IDA_OK;
+out:
+    ida_free(sums);
+    ida_free(spans);
+    return st;
 }
 
-ida_status ida_optim_update(const ida_optim *a, const ida_train_options *o, const ida_device *dev, const ida_param_table *t,
-                            float *params, float *m, float *v, const float *grads, double lr, double gscale, int64_t updates) {
-    for (int64_t i = 0; i < t->n; i++) {
-        const ida_param *p = &t->params[i];
+ida_status ida_optim_update(const ida_optim *a, const ida_train_options *o, ida_model *model, float *m, float *v,
+                            const float *grads, double lr, double gscale, int64_t updates) {
+    const ida_device *dev = model->dev;
+    for (int64_t i = 0; i < model->table.n; i++) {
+        const ida_param *p = &model->table.params[i];
         const ida_optim_group *g = &a->groups[p->group];
         ida_adamw_args args = { .lr = lr * g->lr_scale, .beta1 = o->beta1, .beta2 = o->beta2, .eps = o->eps,
                                 .weight_decay = g->weight_decay, .gscale = gscale, .t = updates };
-        IDA_TRY(dev->ops->adamw(dev, params + p->offset, m + p->offset, v + p->offset, grads + p->offset, p->numel, &args));
+        if (model->matrices != model->params && p->group == IDA_GROUP_MATRIX)
+            args.w = ida_act_at(dev, model->matrices, p->offset);
+        const int64_t at = p->offset;
+        IDA_TRY(dev->ops->adamw(dev, model->params + at, m + at, v + at, grads + at, p->numel, &args));
     }
     return IDA_OK;
 }

@@ -5,11 +5,14 @@
 #include <string.h>
 
 #include "core/mem.h"
+#include "ops/backend.h"
 
 void ida_train_defaults(ida_train_options *o) {
     memset(o, 0, sizeof *o);
     ida_config_preset("125m", IDA_MIXER_INTERDOMAIN, &o->config);
     o->seed = 42;
+    o->device = "cpu";
+    o->dtype = IDA_F32;
     o->seq_len = o->config.max_position;
     o->batch = 8;
     o->micro_batch = 8;
@@ -86,5 +89,6 @@ ida_status ida_train_check(const ida_train_options *o) {
     int64_t product;
     IDA_FAIL_IF(!ida_mul64(o->batch, o->seq_len, &product) || product > most || !ida_mul64(o->steps, o->batch, &product),
                 IDA_E_ARG, "%lld sequences of %lld tokens in a step are too many", (long long)o->batch, (long long)o->seq_len);
+    IDA_TRY(ida_device_check(o->device ? o->device : "cpu", o->dtype));
     return ida_config_check(&o->config);
 }

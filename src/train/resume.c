@@ -14,11 +14,18 @@
 static json_t *result_options(const ida_train_options *o) {
     char seed[24];
     snprintf(seed, sizeof seed, "%llu", (unsigned long long)o->seed);
-    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "seed", seed,
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:s}", "seed", seed,
                      "seq_len", (json_int_t)o->seq_len, "batch", (json_int_t)o->batch, "micro_batch", (json_int_t)o->micro_batch,
                      "steps", (json_int_t)o->steps, "warmup_steps", (json_int_t)o->warmup_steps, "lr", o->lr, "min_lr", o->min_lr,
                      "ssm_lr_max", o->ssm_lr_max, "beta1", o->beta1, "beta2", o->beta2, "eps", o->eps,
-                     "weight_decay", o->weight_decay, "clip", o->clip);
+                     "weight_decay", o->weight_decay, "clip", o->clip, "dtype", o->dtype == IDA_BF16 ? "bf16" : "f32");
+}
+
+/* The options of a checkpoint; those that name no dtype are older than the choice. New reference, NULL when there are none. */
+static json_t *options_of(const json_t *state) {
+    json_t *o = json_copy(json_object_get(state, "options"));
+    if (json_is_object(o) && !json_object_get(o, "dtype")) json_object_set_new(o, "dtype", json_string("f32"));
+    return o;
 }
 
 static ida_status config_object(const ida_config *cfg, json_t **out) {
@@ -105,11 +112,15 @@ ida_status ida_resume_check(const ida_trainer *t, const json_t *state, const cha
     IDA_FAIL_IF(strcmp(format, FORMAT) != 0, IDA_E_FORMAT, "%s: format \"%s\" is not \"%s\"", where, format, FORMAT);
     IDA_TRY(ida_json_i64(state, where, "version", 1, INT32_MAX, NULL, &version));
     IDA_FAIL_IF(version != 1, IDA_E_UNSUPPORTED, "%s: version %lld, this build reads 1", where, (long long)version);
-    json_t *config = NULL, *options = result_options(&t->o);
-    IDA_FAIL_IF(!options, IDA_E_NOMEM, "no memory for the trainer's options");
+    json_t *config = NULL, *options = result_options(&t->o), *was = options_of(state);
+    if (!options) {
+        json_decref(was);
+        IDA_FAIL(IDA_E_NOMEM, "no memory for the trainer's options");
+    }
     ida_status st = config_object(&t->o.config, &config);
     if (st == IDA_OK) st = same(json_object_get(state, "config"), config, "config", where);
-    if (st == IDA_OK) st = same(json_object_get(state, "options"), options, "options", where);
+    if (st == IDA_OK) st = same(was, options, "options", where);
+    json_decref(was);
     json_decref(config);
     json_decref(options);
     IDA_TRY(st);

@@ -14,6 +14,7 @@
 #include "core/file.h"
 #include "core/mem.h"
 #include "io/checkpoint.h"
+#include "ops/backend.h"
 
 /* ---------------------------------------------------------------- events */
 
@@ -135,13 +136,14 @@ static ida_status look_at_folder(const ida_trainer *t, char **dir) {
 
 static ida_status allocate(ida_trainer *t) {
     const ida_train_options *o = &t->o;
-    IDA_TRY(ida_model_new(&o->config, ida_cpu_device(), NULL, &t->model));
+    IDA_TRY(ida_model_new(&o->config, t->dev, NULL, &t->model));
     int64_t block = t->model->table.block;
-    IDA_TRY(IDA_CALLOC(t->grads, block, "gradients"));
-    IDA_TRY(IDA_CALLOC(t->m, block, "first moments"));
-    IDA_TRY(IDA_CALLOC(t->v, block, "second moments"));
+    IDA_TRY(IDA_DEV_CALLOC(t->dev, t->grads, block, "gradients"));
+    IDA_TRY(IDA_DEV_CALLOC(t->dev, t->m, block, "first moments"));
+    IDA_TRY(IDA_DEV_CALLOC(t->dev, t->v, block, "second moments"));
     int64_t tokens = o->micro_batch * o->seq_len; /* each may start a document: so many sequences at most */
-    IDA_TRY(ida_acts_new(&o->config, tokens, tokens, true, &t->acts));
+    IDA_TRY(ida_acts_new(&o->config, t->dev, tokens, tokens, o->activation_checkpointing ? IDA_ACTS_RECOMPUTE : IDA_ACTS_TRAINING,
+                         &t->acts));
     IDA_TRY(IDA_ALLOC(t->losses, tokens, "evaluation losses"));
     IDA_TRY(IDA_CALLOC(t->rows, o->batch / o->micro_batch, "batch"));
     for (; t->n_micro < o->batch / o->micro_batch; t->n_micro++)
@@ -149,13 +151,64 @@ static ida_status allocate(ida_trainer *t) {
     return IDA_OK;
 }
 
+/* Weights and moments in host memory: the trainer's own blocks where the device is the CPU, else copies, freed by close_host. */
+typedef struct host_blocks { float *params, *m, *v; } host_blocks;
+
+static void close_host(const ida_trainer *t, host_blocks *h) {
+    if (ida_on_host(t->dev)) return;
+    ida_free(h->params);
+    ida_free(h->m);
+    ida_free(h->v);
+}
+
+static ida_status open_host(const ida_trainer *t, host_blocks *h) {
+    const int64_t n = t->model->table.block;
+    *h = (host_blocks){t->model->params, t->m, t->v};
+    if (ida_on_host(t->dev)) return IDA_OK;
+    *h = (host_blocks){0};
+    ida_status st = IDA_ALLOC(h->params, n, "host copy of the weights");
+    if (st == IDA_OK) st = IDA_ALLOC(h->m, n, "host copy of the first moments");
+    if (st == IDA_OK) st = IDA_ALLOC(h->v, n, "host copy of the second moments");
+    if (st != IDA_OK) close_host(t, h);
+    return st;
+}
+
+static ida_status host_to_device(ida_trainer *t, const host_blocks *h) {
+    const int64_t bytes = t->model->table.block * (int64_t)sizeof(float);
+    if (ida_on_host(t->dev)) return IDA_OK;
+    IDA_TRY(ida_model_upload(t->model, h->params));
+    IDA_TRY(ida_dev_upload(t->dev, t->m, h->m, bytes));
+    return ida_dev_upload(t->dev, t->v, h->v, bytes);
+}
+
+static ida_status device_to_host(const ida_trainer *t, const host_blocks *h) {
+    const int64_t bytes = t->model->table.block * (int64_t)sizeof(float);
+    if (ida_on_host(t->dev)) return IDA_OK;
+    IDA_TRY(ida_model_download(t->model, h->params));
+    IDA_TRY(ida_dev_download(t->dev, h->m, t->m, bytes));
+    return ida_dev_download(t->dev, h->v, t->v, bytes);
+}
+
+static ida_status initial_weights(ida_trainer *t) {
+    float *block = ida_on_host(t->dev) ? t->model->params : NULL, *own = NULL;
+    if (!block) IDA_TRY(IDA_ALLOC(own, t->model->table.block, "initial weights"));
+    ida_status st = ida_param_init(&t->o.config, &t->model->table, t->o.seed, own ? own : block);
+    if (st == IDA_OK && own) st = ida_model_upload(t->model, own);
+    ida_free(own);
+    return st;
+}
+
 static ida_status load(ida_trainer *t, const char *dir) {
+    host_blocks h = {0};
     json_t *state = NULL, *again = NULL;
     char *path = ida_path_join(dir, "trainer_state.json");
     IDA_FAIL_IF(!path, IDA_E_NOMEM, "no memory for a path");
     ida_status st = ida_json_load(path, 1 << 20, &state);
     if (st == IDA_OK) st = ida_resume_check(t, state, path);
-    if (st == IDA_OK) st = ida_checkpoint_load(dir, &t->o.config, &t->model->table, t->model->params, t->m, t->v, &again);
+    if (st == IDA_OK) st = open_host(t, &h);
+    if (st == IDA_OK) st = ida_checkpoint_load(dir, &t->o.config, &t->model->table, h.params, h.m, h.v, &again);
+    if (st == IDA_OK) st = host_to_device(t, &h);
+    close_host(t, &h);
     if (st == IDA_OK) st = ida_resume_take(t, state, path);
     if (st == IDA_OK) t->saved_step = t->step;
     json_decref(state);
@@ -186,7 +239,7 @@ static ida_status open_run(ida_trainer *t, const char *plan) {
     ida_status st = allocate(t);
     if (st == IDA_OK) {
         if (dir) st = load(t, dir);
-        else st = ida_param_init(&t->o.config, &t->model->table, t->o.seed, t->model->params);
+        else st = initial_weights(t);
     }
     ida_free(dir);
     IDA_TRY(st);
@@ -211,6 +264,7 @@ ida_status ida_trainer_open(const ida_train_options *o, ida_train_fn *on_event, 
     t->on_event = on_event;
     t->user = user;
     IDA_TRY_GOTO(copy_options(t, o));
+    IDA_TRY_GOTO(ida_device_open(t->o.device ? t->o.device : "cpu", t->o.dtype, &t->dev));
     IDA_TRY_GOTO(open_data(t));
     IDA_TRY_GOTO(ida_train_make_plan(&t->o, &plan));
     IDA_TRY_GOTO(ida_plan_describe(&plan, true, &text));
@@ -218,7 +272,7 @@ ida_status ida_trainer_open(const ida_train_options *o, ida_train_fn *on_event, 
     ida_train_event e = { .kind = IDA_EVENT_NOTE, .text = text.data };
     IDA_TRY_GOTO(emit(t, &e, 0, false));
     if (t->cancelled) IDA_FAIL_GOTO(IDA_E_CANCELLED, "training stopped before its start on request");
-    IDA_TRY_GOTO(ida_plan_check(&plan, ida_memory_available()));
+    IDA_TRY_GOTO(ida_plan_check(&plan, ida_device_memory_available(t->dev), t->o.activation_checkpointing));
     IDA_TRY_GOTO(open_run(t, record.data));
     *out = t;
     t = NULL;
@@ -236,9 +290,11 @@ void ida_trainer_close(ida_trainer *t) {
     ida_free(t->rows);
     ida_free(t->losses);
     ida_acts_free(t->acts);
-    ida_free(t->grads);
-    ida_free(t->m);
-    ida_free(t->v);
+    if (t->dev) {
+        ida_dev_free(t->dev, t->grads);
+        ida_dev_free(t->dev, t->m);
+        ida_dev_free(t->dev, t->v);
+    }
     ida_model_free(t->model);
     ida_dataset_close(t->train);
     ida_dataset_close(t->val);
@@ -272,7 +328,7 @@ ida_status ida_trainer_backward(ida_trainer *t, ida_trainer_gradient *g) {
                 (long long)t->step + 1);
     /* One scale for the whole step: a mean of micro-batch means would weigh tokens of a short micro-batch more. */
     double scale = 1.0 / (double)g->n_scored, loss = 0;
-    memset(t->grads, 0, (size_t)table->block * sizeof *t->grads);
+    IDA_TRY(ida_dev_zero(t->dev, t->grads, table->block * (int64_t)sizeof *t->grads));
     for (int64_t i = 0; i < t->n_micro; i++) {
         ida_batch b = batch_of(t->rows[i]);
         double sum = 0;
@@ -320,8 +376,7 @@ ida_status ida_trainer_step(ida_trainer *t) {
     bool good = isfinite(g.loss) && isfinite(g.norm);
     if (good) {
         t->torn = true;
-        IDA_TRY(ida_optim_update(&t->optim, o, t->model->dev, &t->model->table, t->model->params, t->m, t->v, t->grads, lr,
-                                 gscale, t->updates + 1));
+        IDA_TRY(ida_optim_update(&t->optim, o, t->model, t->m, t->v, t->grads, lr, gscale, t->updates + 1));
         t->torn = false;
         t->updates++;
     }
@@ -387,11 +442,20 @@ static ida_status publish(ida_trainer *t) {
         IDA_TRY(synced);
     }
     json_t *state = NULL;
-    IDA_TRY(ida_resume_state(t, &state));
-    ida_checkpoint c = { .model = t->model, .m = t->m, .v = t->v, .state = state, .tokenizer_json = t->tokenizer_json };
-    ida_status st = ida_checkpoint_save(t->out_dir, t->step, &c, t->o.keep);
+    host_blocks h;
+    ida_model *host = NULL;
+    ida_status st = IDA_OK;
+    IDA_TRY(open_host(t, &h));
+    IDA_TRY_GOTO(device_to_host(t, &h));
+    IDA_TRY_GOTO(ida_model_new(&t->o.config, ida_cpu_device(), h.params, &host));
+    IDA_TRY_GOTO(ida_resume_state(t, &state));
+    ida_checkpoint c = { .model = host, .m = h.m, .v = h.v, .state = state, .tokenizer_json = t->tokenizer_json };
+    IDA_TRY_GOTO(ida_checkpoint_save(t->out_dir, t->step, &c, t->o.keep));
+    t->saved_step = t->step;
+out:
     json_decref(state);
-    if (st == IDA_OK) t->saved_step = t->step;
+    ida_model_free(host);
+    close_host(t, &h);
     return st;
 }
 

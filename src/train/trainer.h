@@ -46,17 +46,19 @@ ida_status ida_optim_describe(const ida_optim *a, const ida_train_options *o, id
 /* L2 norm of a gradient block: squares summed per tensor, tensors in table order, in double. *bad = -1, or the tensor
  * whose sum is not finite that the backward pass meets first (the last in the table). */
 ida_status ida_block_norm(const ida_device *dev, const ida_param_table *t, const float *block, double *norm, int64_t *bad);
-/* AdamW on every tensor; `updates` counts from 1. */
-ida_status ida_optim_update(const ida_optim *a, const ida_train_options *o, const ida_device *dev, const ida_param_table *t,
-                            float *params, float *m, float *v, const float *grads, double lr, double gscale, int64_t updates);
+/* AdamW on every tensor of the model, and its rounded matrices with it; `updates` counts from 1. */
+ida_status ida_optim_update(const ida_optim *a, const ida_train_options *o, ida_model *model, float *m, float *v,
+                            const float *grads, double lr, double gscale, int64_t updates);
 
 /* ---- memory (plan.c) */
 
 /* Bytes this process may still take: MemAvailable, and the cgroup's limit where there is one. -1 = the machine does not say. */
 int64_t ida_memory_available(void);
+/* The same of a device's own memory. */
+int64_t ida_device_memory_available(const ida_device *dev);
 /* One line. The scratch, and so the sum, depends on the number of threads: the log, which does not, goes without. */
 ida_status ida_plan_describe(const ida_train_plan *plan, bool with_scratch, ida_buf *out);
-ida_status ida_plan_check(const ida_train_plan *plan, int64_t available);
+ida_status ida_plan_check(const ida_train_plan *plan, int64_t available, bool checkpointing);
 
 /* ---- run log (runlog.c): RUN/log.jsonl, one object per event */
 
@@ -84,9 +86,10 @@ typedef struct ida_trainer {
     int64_t n_micro, eval_samples;
     float *losses;              /* [micro_batch * seq_len], evaluation */
 
+    const ida_device *dev;
     ida_model *model;
     ida_acts *acts;
-    float *grads, *m, *v;       /* blocks laid out by model->table */
+    float *grads, *m, *v;       /* blocks laid out by model->table, on dev */
     ida_optim optim;
 
     ida_runlog *log;

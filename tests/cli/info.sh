@@ -53,4 +53,6 @@ works "doctor --json" "$IDATTN" doctor --json
 matches "doctor names the instruction set" '"isa": "(base|avx2|avx512)"' "$(cat out.txt)"
 IDA_ISA=base "$IDATTN" doctor --json >out.txt
 matches "IDA_ISA lowers it" '"isa": "base"' "$(cat out.txt)"
+IDA_CUDA_BACKEND=/no/such.so "$IDATTN" doctor >out.txt
+matches "doctor says why there is no GPU" 'gpu.error .*IDA_CUDA_BACKEND names /no/such.so: No such file' "$(cat out.txt)"
 finish

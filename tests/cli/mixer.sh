@@ -25,6 +25,8 @@ IDA_ISA=base agree "plain chunked f32, base instructions" plain 1e-4 13 --dtype 
 for t in 1 2; do "$IDATTN" mixer "$G/heads.safetensors" t$t.safetensors --dtype f32 --threads $t; done
 same_file "1 and 2 threads give the same bytes" t1.safetensors t2.safetensors
 
-refuses "--device cuda says that there is none" 1 'no CUDA backend' "$IDATTN" mixer "$G/plain.safetensors" no.safetensors --device cuda
+refuses "--device cuda says that there is none" 1 'none.so' env IDA_CUDA_BACKEND=./none.so "$IDATTN" mixer "$G/plain.safetensors" no.safetensors --device cuda
+refuses "a device that is not known" 2 'cpu, cuda and cuda:N' "$IDATTN" mixer "$G/plain.safetensors" no.safetensors --device gpu
+refuses "float64 on a GPU" 1 'CPU only' "$IDATTN" mixer "$G/plain.safetensors" no.safetensors --device cuda:0 --dtype f64
 absent "and writes nothing" no.safetensors
 finish

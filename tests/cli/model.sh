@@ -84,7 +84,7 @@ works "report --json" "$IDATTN" report run soft --out rep --json
 python3 - <<'PY' && ok "report.json: every key; pictures are well-formed XML; the page escapes the sample and refers to nothing" || not_ok "report files"
 import json, re, sys, xml.dom.minidom as x
 d = json.load(open("rep/report.json"))
-keys = "name parameters val_loss bits_per_byte tokens_per_s state_bytes_1k state_bytes_64k loss_1x loss_2x loss_4x".split()
+keys = "name parameters val_loss bits_per_byte tokens_per_s state_bytes_1k state_bytes_64k loss_1x loss_2x loss_4x loss_8x".split()
 good = d == json.load(open("out.txt")) and len(d["runs"]) == 2 and all(k in r for r in d["runs"] for k in keys)
 for f in "loss.svg", "length.svg": x.parse("rep/" + f)
 page = open("rep/report.html").read()
@@ -132,6 +132,23 @@ cache = int(os.environ["CACHE"]) if os.environ["CACHE"].isdigit() else 0
 rows = json.load(open("interdomain.json"))["rows"]
 sys.exit(0 if rows and all("ratio" not in r if r["bytes"] <= cache else r.get("ratio", 0) < 1 for r in rows) else 1)
 PY
+no_gpu() { # NAME COMMAND...: every command that runs a model names what is wrong with --device and --dtype
+    name=$1; shift
+    refuses "$name: a device that is not known" 2 'cpu, cuda and cuda:N' "$IDATTN" "$@" --device gpu
+    refuses "$name: a device number that is none" 2 'number of a GPU' "$IDATTN" "$@" --device cuda:1x
+    refuses "$name: bf16 on the CPU" 1 'f32 only' "$IDATTN" "$@" --dtype bf16
+    refuses "$name: no CUDA backend" 1 'none.so' env IDA_CUDA_BACKEND=./none.so "$IDATTN" "$@" --device cuda:0 --dtype f32
+}
+no_gpu generate generate run --prompt the -n 3
+no_gpu "eval ppl" eval ppl run --data data
+no_gpu "eval length" eval length run --data data
+refuses "bench train: a device that is not known" 2 'cpu, cuda and cuda:N' "$IDATTN" bench train preset=tiny device=gpu
+refuses "bench train: bf16 on the CPU" 1 'f32 only' "$IDATTN" bench train preset=tiny dtype=bf16
+refuses "bench train: a type that is not known" 2 'f32, bf16 or auto' "$IDATTN" bench train preset=tiny dtype=f16
+refuses "bench train: no CUDA backend" 1 'none.so' env IDA_CUDA_BACKEND=./none.so "$IDATTN" bench train preset=tiny device=cuda
+refuses "bench train: neither on nor off" 2 'activation_checkpointing=2' "$IDATTN" bench train preset=tiny activation_checkpointing=2
+works "bench train with activation checkpointing" "$IDATTN" bench train preset=tiny T=64 B=2 reps=2 activation_checkpointing=1 --json
+python3 -c 'import json; d=json.load(open("out.txt")); assert d["rows"] and all(r["check"] for r in d["rows"])' && ok "its rows are checked" || not_ok "its rows are checked" "$(head -n 40 out.txt)"
 refuses "an unknown bench" 2 'kernel-form' "$IDATTN" bench speed
 refuses "an unknown key lists the keys" 2 'reps=' "$IDATTN" bench gemm tokens=5
 refuses "a bad value" 2 'N=many' "$IDATTN" bench gemm N=many

@@ -21,6 +21,27 @@ works "--plan" train never --plan
 absent "writes nothing" never
 matches "and shows the sum" '^total +[0-9.]+ [KMG]?i?B' "$(cat out.txt)"
 
+works "--plan for a GPU that is not there" env IDA_CUDA_BACKEND=./none.so "$IDATTN" train --preset 125m --mixer softmax --seq-len 4096 --device cuda --plan --json
+cp out.txt gpu.json
+"$IDATTN" train --preset 125m --mixer softmax --seq-len 4096 --device cuda --dtype f32 --plan --json >gpu32.json
+"$IDATTN" train --preset 125m --mixer softmax --seq-len 4096 --device cuda --activation-checkpointing --plan --json >gpu_again.json
+same "is in bf16 unless it is told otherwise" "bf16 f32" "$(sed -n 's/.*"dtype": "\(.*\)",*/\1/p' gpu.json gpu32.json | xargs)"
+python3 - <<'PY' && ok "and its figures are those of such a run" || not_ok "and its figures are those of such a run" "$(cat gpu.json)"
+import json
+a, b, c = (json.load(open(n + ".json")) for n in ("gpu", "gpu32", "gpu_again"))
+cudnn = 2 * 8 * 12 * 4096 ** 2  # bytes of cuDNN's backward pass that gives the same bits every time: two a query, key and head
+assert cudnn < a["scratch_bytes"] < 1.2 * cudnn and b["scratch_bytes"] < cudnn / 4
+assert 1.4 < a["parameter_bytes"] / b["parameter_bytes"] < 1.6 and a["optimizer_bytes"] == b["optimizer_bytes"] == 2 * b["parameter_bytes"]
+assert 0.4 < a["activation_bytes"] / b["activation_bytes"] < 0.7 and c["activation_bytes"] < 0.5 * a["activation_bytes"]
+PY
+absent "nothing is written either" x
+
+works "--activation-checkpointing" train again --steps 20 --save-every 5 --eval-every 10 --activation-checkpointing -q
+for f in model optimizer; do same_file "gives the same $f, bit for bit" run/step-00000020/$f.safetensors again/step-00000020/$f.safetensors; done
+losses() { grep -o '"event":"\(step\|eval\)".*"loss":[^,}]*' "$1" | sed 's/"tokens_per_s":[^,}]*,*//; s/"eta_s":[^,}]*,*//; s/"time":[^,}]*,*//'; }
+same "and the same losses" "$(losses run/log.jsonl)" "$(losses again/log.jsonl)"
+same "which are 22" 22 "$(losses again/log.jsonl | wc -l | tr -d ' ')"
+
 # The same steps: once in one go with 1 thread, once stopped by SIGTERM, once killed twice. Weights and moments are the same bits.
 works "20 steps on one thread" train one --steps 20 --save-every 5 --eval-every 10 --threads 1 -q
 same_file "equal those on all threads" run/step-00000020/model.safetensors one/step-00000020/model.safetensors
@@ -83,6 +104,12 @@ refuses "data that is not there" 1 'no_such' "$IDATTN" train --preset tiny --dat
 refuses "a vocabulary smaller than the data's" 2 'vocab' train small --set vocab_size=100 --steps 2
 refuses "a micro-batch that does not divide" 2 'divide' "$IDATTN" train --preset tiny --data data --out x --batch 4 --micro-batch 3
 : >file
+refuses "a device that is not known" 2 'cpu, cuda and cuda:N' train x --device gpu
+refuses "nor by the plan" 2 'cpu, cuda and cuda:N' "$IDATTN" train --preset tiny --plan --device gpu
+refuses "a device number that is none" 2 'number of a GPU' train x --device cuda:-1
+refuses "bf16 on the CPU" 1 'f32 only' train x --dtype bf16
+refuses "no CUDA backend" 1 'none.so' env IDA_CUDA_BACKEND=./none.so "$IDATTN" train --preset tiny --data data --out x --device cuda
+absent "no run folder is begun" x
 refuses "a run folder under a file" 1 'file' train file/run --steps 2 -q
 refuses "a folder that cannot be written" 1 '/proc' train /proc/run --steps 2 -q
 finish

@@ -306,12 +306,12 @@ static void files_give_the_golden_results(void **state) {
     for (size_t i = 0; i < sizeof golden / sizeof *golden; i++) {
         int64_t seen;
         for (int form = IDA_FORM_SEQUENTIAL; form <= IDA_FORM_CHUNKED; form += 2) {
-            assert_int_equal(ida_mixer_file(golden_path(golden[i]), out_path, (ida_form)form, IDA_F64, 0), IDA_OK);
+            assert_int_equal(ida_mixer_file(golden_path(golden[i]), out_path, (ida_form)form, IDA_F64, 0, NULL), IDA_OK);
             assert_true(worst_error(golden[i], &seen) <= 1e-10);
             assert_int_equal(seen, 13);
-            assert_int_equal(ida_mixer_file(golden_path(golden[i]), out_path, (ida_form)form, IDA_F32, 16), IDA_OK);
+            assert_int_equal(ida_mixer_file(golden_path(golden[i]), out_path, (ida_form)form, IDA_F32, 16, NULL), IDA_OK);
             assert_true(worst_error(golden[i], &seen) <= 1e-4);
-            assert_int_equal(ida_mixer_file(golden_path(golden[i]), out_path, (ida_form)form, IDA_BF16, 0), IDA_OK);
+            assert_int_equal(ida_mixer_file(golden_path(golden[i]), out_path, (ida_form)form, IDA_BF16, 0, NULL), IDA_OK);
             const double bf16 =
                 worst_error(golden[i], &seen); /* rounding q, k, v, dO to 8 bits: up to 2^-9 each, amplified by sums */
             assert_true(bf16 > 1e-4 && bf16 < 0.05);
@@ -322,7 +322,7 @@ static void files_give_the_golden_results(void **state) {
         draft_save(&d);
         draft_close(&d);
         for (int form = IDA_FORM_SEQUENTIAL; form <= IDA_FORM_CHUNKED; form++) {
-            assert_int_equal(ida_mixer_file(in_path, out_path, (ida_form)form, IDA_F64, 0), IDA_OK);
+            assert_int_equal(ida_mixer_file(in_path, out_path, (ida_form)form, IDA_F64, 0, NULL), IDA_OK);
             assert_true(worst_error(golden[i], &seen) <= 1e-10);
             assert_int_equal(seen, 3);
         }
@@ -337,12 +337,12 @@ static void absent_state_means_zero_and_absent_offsets_one_document(void **state
     draft_save(&d);
     char *first, *second;
     int64_t n_first, n_second;
-    assert_int_equal(ida_mixer_file(in_path, out_path, IDA_FORM_CHUNKED, IDA_F64, 0), IDA_OK);
+    assert_int_equal(ida_mixer_file(in_path, out_path, IDA_FORM_CHUNKED, IDA_F64, 0, NULL), IDA_OK);
     assert_int_equal(ida_read_file(out_path, 1 << 20, &first, &n_first), IDA_OK);
     draft_drop(&d, "state_real"), draft_drop(&d, "state_imag"), draft_drop(&d, "cu_seqlens");
     draft_save(&d);
     draft_close(&d);
-    assert_int_equal(ida_mixer_file(in_path, out_path, IDA_FORM_CHUNKED, IDA_F64, 0), IDA_OK);
+    assert_int_equal(ida_mixer_file(in_path, out_path, IDA_FORM_CHUNKED, IDA_F64, 0, NULL), IDA_OK);
     assert_int_equal(ida_read_file(out_path, 1 << 20, &second, &n_second), IDA_OK);
     assert_int_equal(n_first, n_second);
     assert_memory_equal(first, second, (size_t)n_first);
@@ -357,7 +357,7 @@ static void absent_state_means_zero_and_absent_offsets_one_document(void **state
         draft_save(&d); \
         draft_close(&d); \
         unlink(out_path); \
-        assert_error(ida_mixer_file(in_path, out_path, form, dtype, 0), status, part); \
+        assert_error(ida_mixer_file(in_path, out_path, form, dtype, 0, NULL), status, part); \
         assert_false(ida_exists(out_path)); \
     } while (0)
 
@@ -394,12 +394,12 @@ static void wrong_files_are_refused(void **state) {
                  draft_find(&d, "q")->shape[1] = 10, chunked, IDA_F64, IDA_E_FORMAT, "2 dimensions, must have 3");
     FILE_REFUSED("plain", draft_find(&d, "k")->shape[1] = 1;
                  draft_find(&d, "k")->shape[2] = 10, chunked, IDA_F64, IDA_E_FORMAT, "\"k\"");
-    assert_error(ida_mixer_file(in_path, out_path, chunked, IDA_F64, 65), IDA_E_ARG, "chunk is 65");
-    assert_error(ida_mixer_file(in_path, out_path, chunked, (ida_dtype)5, 0), IDA_E_ARG, "data type 5");
-    assert_error(ida_mixer_file(in_path, out_path, (ida_form)5, IDA_F64, 0), IDA_E_ARG, "form 5");
-    assert_error(ida_mixer_file(NULL, out_path, chunked, IDA_F64, 0), IDA_E_ARG, "NULL");
-    assert_int_equal(ida_mixer_file("/dev/null/in.safetensors", out_path, chunked, IDA_F64, 0), IDA_E_IO);
-    assert_int_equal(ida_mixer_file(golden_path("plain"), "/dev/null/out.safetensors", chunked, IDA_F64, 0), IDA_E_IO);
+    assert_error(ida_mixer_file(in_path, out_path, chunked, IDA_F64, 65, NULL), IDA_E_ARG, "chunk is 65");
+    assert_error(ida_mixer_file(in_path, out_path, chunked, (ida_dtype)5, 0, NULL), IDA_E_ARG, "data type 5");
+    assert_error(ida_mixer_file(in_path, out_path, (ida_form)5, IDA_F64, 0, NULL), IDA_E_ARG, "form 5");
+    assert_error(ida_mixer_file(NULL, out_path, chunked, IDA_F64, 0, NULL), IDA_E_ARG, "NULL");
+    assert_int_equal(ida_mixer_file("/dev/null/in.safetensors", out_path, chunked, IDA_F64, 0, NULL), IDA_E_IO);
+    assert_int_equal(ida_mixer_file(golden_path("plain"), "/dev/null/out.safetensors", chunked, IDA_F64, 0, NULL), IDA_E_IO);
     assert_false(ida_exists(out_path));
 }
 
@@ -411,7 +411,7 @@ static void step_form_writes_outputs_and_says_that_gradients_are_left_out(void *
     ida_st_file *f = NULL;
     unlink(out_path);
     ida_set_log(count_step, &lines);
-    assert_int_equal(ida_mixer_file(golden_path("plain"), out_path, IDA_FORM_STEP, IDA_F64, 0), IDA_OK);
+    assert_int_equal(ida_mixer_file(golden_path("plain"), out_path, IDA_FORM_STEP, IDA_F64, 0, NULL), IDA_OK);
     ida_set_log(NULL, NULL);
     assert_int_equal(lines, 1);
     assert_int_equal(ida_st_open(out_path, &f), IDA_OK);
@@ -432,7 +432,7 @@ static void unknown_tensors_are_reported(void **state) {
     draft_save(&d);
     draft_close(&d);
     ida_set_log(count_line, &lines);
-    assert_int_equal(ida_mixer_file(in_path, out_path, IDA_FORM_CHUNKED, IDA_F64, 0), IDA_OK);
+    assert_int_equal(ida_mixer_file(in_path, out_path, IDA_FORM_CHUNKED, IDA_F64, 0, NULL), IDA_OK);
     ida_set_log(NULL, NULL);
     assert_int_equal(lines, 1);
 }

@@ -79,6 +79,9 @@ static void every_entry_point_names_the_pointer_that_is_null(void **state) {
     ROW(ida_model_create(NULL, 1, &m2), "cfg");
     ROW(ida_model_create(&c, 1, NULL), "out");
     ROW(ida_model_load(NULL, &m2), "path");
+    ROW(ida_model_load_on(NULL, "cpu", IDA_F32, &m2), "path");
+    ROW(ida_model_load_on("/", NULL, IDA_F32, &m2), "device");
+    ROW(ida_model_load_on("/", "cpu", IDA_F32, NULL), "out");
     ROW(ida_model_resolve(NULL, &string), "path");
     ROW(ida_model_resolve("/", NULL), "dir");
     ROW(ida_model_save(NULL, "x"), "m");

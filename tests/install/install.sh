@@ -12,6 +12,13 @@ done
 works "the installed program runs" "$P/bin/idattn" --version
 matches "the man page is one" '^\.TH IDATTN 1' "$(head -n 1 "$P/share/man/man1/idattn.1")"
 
+if [ -e "$REPO/build/release/libidattn_cuda.so" ]; then
+    matches "the installed program finds the CUDA backend" "/lib/libidattn_cuda.so\"" "$(env -u IDA_CUDA_BACKEND "$P/bin/idattn" doctor --json)"
+    same "which exports its entry only" "ida_cuda_backend" "$(nm -D --defined-only "$P/lib/libidattn_cuda.so" | awk '{ print $3 }')"
+else
+    skip "the CUDA backend" "no nvcc here"
+fi
+
 pc() { PKG_CONFIG_PATH=$P/lib/pkgconfig pkg-config --define-variable=prefix="$P" "$@" idattn; }
 same "pkg-config knows the version" "$(sed -n 's/.*IDA_VERSION_STRING "\(.*\)"/\1/p' "$P/include/idattn.h")" "$(pc --modversion)"
 CC=${CC:-cc}

@@ -25,7 +25,7 @@ static void run_pieces(const ida_model *m, const int32_t *ids, const int64_t *cu
     ida_acts *a = NULL;
     int64_t *rows = calloc(MAX_T, sizeof *rows), at = 0;
     for (int i = 0; i < MAX_T; i++) rows[i] = i;
-    OK(ida_acts_new(&m->cfg, MAX_T, 1, false, &a));
+    OK(ida_acts_new(&m->cfg, m->dev, MAX_T, 1, IDA_ACTS_FORWARD, &a));
     for (int i = 0; i < n_cuts; i++) {
         int64_t n = cuts[i] - at, cu[2] = {0, n};
         ida_batch b = {.n_tokens = n, .ids = ids + at, .seqs = {.n = 1, .cu = cu}};
@@ -48,7 +48,7 @@ static void L01_pieces_equal_one_call(void **unused) {
             ida_model *m = row_model((ida_mixer_kind)kind, device(dev));
             ida_state *one = NULL, *many = NULL;
             int64_t end = T;
-            OK(ida_state_new(&m->cfg, 1, &one));
+            OK(ida_state_new(&m->cfg, m->dev, 1, &one));
             run_pieces(m, ids, &end, 1, one, whole);
             for (int trial = 0; trial < 3; trial++) {
                 int64_t cuts[T];
@@ -58,7 +58,7 @@ static void L01_pieces_equal_one_call(void **unused) {
                     at += trial == 0 ? 64 : u < 0.4 ? 1 : 1 + (int64_t)(u * 60);
                     cuts[n] = at < T ? at : T;
                 }
-                OK(ida_state_new(&m->cfg, 1, &many));
+                OK(ida_state_new(&m->cfg, m->dev, 1, &many));
                 run_pieces(m, ids, cuts, n, many, pieces);
                 double e = rel_error(pieces, whole, (int64_t)T * V), es = rel_error(many->block, one->block, one->stride);
                 if (e > TOL || es > TOL)
@@ -85,7 +85,7 @@ static void step_form_equals_chunk_form(void **unused) {
         for (int kind = 0; kind < N_KINDS; kind++) {
             ida_model *m = row_model((ida_mixer_kind)kind, device(dev));
             ida_state *s = NULL;
-            OK(ida_state_new(&m->cfg, 1, &s));
+            OK(ida_state_new(&m->cfg, m->dev, 1, &s));
             run_pieces(m, ids, &end, 1, NULL, whole);
             run_pieces(m, ids, cuts, T, s, steps);
             double e = rel_error(steps, whole, (int64_t)T * V);
@@ -109,8 +109,8 @@ static void L06_carried_state_in_training_gives_the_one_piece_loss(void **unused
         ida_state *s = NULL;
         double whole, part, sum = 0;
         int64_t n, scored = 0, cu[2] = {0, T}, pcu[2] = {0, PIECE};
-        OK(ida_acts_new(&m->cfg, T, 1, true, &a));
-        OK(ida_state_new(&m->cfg, 1, &s));
+        OK(ida_acts_new(&m->cfg, m->dev, T, 1, IDA_ACTS_TRAINING, &a));
+        OK(ida_state_new(&m->cfg, m->dev, 1, &s));
         float *g = calloc((size_t)m->table.block, sizeof *g);
         ida_batch b = {.n_tokens = T, .ids = ids, .targets = targets, .seqs = {.n = 1, .cu = cu}};
         OK(ida_model_forward_backward(m, a, &b, NULL, 1.0 / T, g, &whole, &n, NULL));
@@ -150,7 +150,7 @@ static void L13_documents_of_a_row_do_not_see_each_other(void **unused) {
         for (int kind = 0; kind < N_KINDS; kind++) {
             ida_model *m = row_model((ida_mixer_kind)kind, device(dev));
             ida_acts *a = NULL;
-            OK(ida_acts_new(&m->cfg, T, 2, true, &a));
+            OK(ida_acts_new(&m->cfg, m->dev, T, 2, IDA_ACTS_TRAINING, &a));
             int64_t d = m->cfg.d_model;
             float *logits[2], *dx0[2];
             for (int round = 0; round < 2; round++) {
@@ -201,8 +201,8 @@ static void L14_a_batch_gives_what_each_gives_alone(void **unused) {
                 int n_seq = run == 0 ? 2 : 1, first = run == 2;
                 int64_t both[3] = {0, 2, 8}, short_[2] = {0, 2}, long_[2] = {0, 6}, each[3] = {0, 1, 2};
                 int64_t *cu = run == 0 ? both : run == 1 ? short_ : long_, last[2], zero_one[2] = {0, 1};
-                OK(ida_acts_new(&m->cfg, 8, n_seq, false, &a));
-                OK(ida_state_new(&m->cfg, n_seq, &s));
+                OK(ida_acts_new(&m->cfg, m->dev, 8, n_seq, IDA_ACTS_FORWARD, &a));
+                OK(ida_state_new(&m->cfg, m->dev, n_seq, &s));
                 float *logits = calloc((size_t)(2 * V), sizeof *logits);
                 int32_t next[2];
                 for (int t = 0; t <= STEPS; t++) {
@@ -270,7 +270,7 @@ static void L15_random_tokens_stay_at_log_vocab(void **unused) {
         ida_acts *a = NULL;
         OK(ida_model_new(&c, dev, NULL, &m));
         OK(ida_param_init(&c, &m->table, 1, m->params));
-        OK(ida_acts_new(&c, T, 2, true, &a));
+        OK(ida_acts_new(&c, dev, T, 2, IDA_ACTS_TRAINING, &a));
         float *mom = calloc((size_t)(2 * m->table.block), sizeof *mom);
         double late = 0;
         for (int step = 1; step <= STEPS; step++) {
@@ -311,7 +311,7 @@ static void cpu_gives_the_loss_and_every_gradient_of_ref(void **unused) {
                 ida_acts *a = NULL;
                 ida_model_free(m);
                 m = make_model(&c, device(dev), 21, 0.05);
-                OK(ida_acts_new(&c, T, 5, true, &a));
+                OK(ida_acts_new(&c, m->dev, T, 5, IDA_ACTS_TRAINING, &a));
                 ida_batch b = {.n_tokens = T, .ids = ids, .targets = targets, .seqs = {.n = 5, .cu = cu}};
                 dx0[dev] = calloc((size_t)(T * c.d_model), sizeof(float));
                 g[dev] = gradients(m, a, &b, NULL, 1.0 / T, &loss[dev], dx0[dev]);
@@ -347,7 +347,7 @@ static void loss_and_gradients_do_not_depend_on_threads(void **unused) {
         c.n_layers = 1;
         ida_model *m = make_model(&c, ida_cpu_device(), 4, 0.05);
         ida_acts *a = NULL;
-        OK(ida_acts_new(&c, T, 3, true, &a));
+        OK(ida_acts_new(&c, m->dev, T, 3, IDA_ACTS_TRAINING, &a));
         ida_batch b = {.n_tokens = T, .ids = ids, .targets = ids + 1, .seqs = {.n = 3, .cu = cu}};
         float *g[2];
         double loss[2];
@@ -378,7 +378,7 @@ static void packed_gradients_are_the_sum_of_separate_ones(void **unused) {
     for (int kind = 0; kind < N_KINDS; kind++) {
         ida_model *m = row_model((ida_mixer_kind)kind, ida_cpu_device());
         ida_acts *a = NULL;
-        OK(ida_acts_new(&m->cfg, T, 4, true, &a));
+        OK(ida_acts_new(&m->cfg, m->dev, T, 4, IDA_ACTS_TRAINING, &a));
         ida_batch b = {.n_tokens = T, .ids = ids, .targets = ids, .seqs = {.n = 4, .cu = cu}};
         double loss, part, sum = 0;
         int64_t n;
@@ -406,9 +406,9 @@ static void a_nan_weight_gives_a_nan_loss_and_no_crash(void **unused) {
     random_ids(ids, 20, V, 14);
     for (int kind = 0; kind < N_KINDS; kind++) {
         ida_model *m = row_model((ida_mixer_kind)kind, ida_cpu_device());
-        m->layers[0].wk[3] = NAN;
+        m->w.layers[0].wk[3] = NAN;
         ida_acts *a = NULL;
-        OK(ida_acts_new(&m->cfg, 20, 1, true, &a));
+        OK(ida_acts_new(&m->cfg, m->dev, 20, 1, IDA_ACTS_TRAINING, &a));
         ida_batch b = {.n_tokens = 20, .ids = ids, .targets = ids, .seqs = {.n = 1, .cu = cu}};
         double loss = 0;
         ida_free(gradients(m, a, &b, NULL, 1, &loss, NULL));
@@ -429,8 +429,8 @@ static void nothing_to_do_does_nothing(void **unused) {
         int32_t ids[4] = {1, 2, 3, 4};
         int64_t some[3] = {0, 4, 4}, n = -1;
         double loss = -1;
-        OK(ida_acts_new(&m->cfg, 4, 2, true, &a));
-        OK(ida_state_new(&m->cfg, 2, &s));
+        OK(ida_acts_new(&m->cfg, m->dev, 4, 2, IDA_ACTS_TRAINING, &a));
+        OK(ida_state_new(&m->cfg, m->dev, 2, &s));
         ida_batch b = {.n_tokens = 4, .ids = ids, .seqs = {.n = 2, .cu = some}};
         OK(ida_model_forward(m, a, &b, s, NULL, NULL, NULL, 0)); /* the second sequence is empty: its state stays zero */
         for (int64_t i = 0; i < s->stride; i++) assert_true(s->block[s->stride + i] == 0);
@@ -462,8 +462,8 @@ static void a_copied_state_continues_like_the_original(void **unused) {
     for (int kind = 0; kind < N_KINDS; kind++) {
         ida_model *m = row_model((ida_mixer_kind)kind, ida_cpu_device());
         ida_state *s = NULL, *copy = NULL;
-        OK(ida_state_new(&m->cfg, 1, &s));
-        OK(ida_state_new(&m->cfg, 1, &copy));
+        OK(ida_state_new(&m->cfg, m->dev, 1, &s));
+        OK(ida_state_new(&m->cfg, m->dev, 1, &copy));
         run_pieces(m, ids, cuts, 1, s, x);
         run_pieces(m, ids + 7, cuts, 1, copy, y); /* something else was there before */
         OK(ida_state_copy(&m->cfg, copy, s));
@@ -472,7 +472,7 @@ static void a_copied_state_continues_like_the_original(void **unused) {
         float *out[2] = {x, y};
         for (int i = 0; i < 2; i++) { /* one token by the step form, the rest by the chunk form */
             ida_acts *a = NULL;
-            OK(ida_acts_new(&m->cfg, T, 1, false, &a));
+            OK(ida_acts_new(&m->cfg, m->dev, T, 1, IDA_ACTS_FORWARD, &a));
             for (int p = 0; p < 2; p++) {
                 int64_t begin = cuts[p], n = cuts[p + 1] - begin, cu[2] = {0, n}, row = n - 1;
                 ida_batch b = {.n_tokens = n, .ids = ids + begin, .seqs = {.n = 1, .cu = cu}};
@@ -495,12 +495,12 @@ static void activation_sizes_are_known_before_and_impossible_ones_refused(void *
     ida_config c;
     int64_t train, infer;
     OK(ida_config_preset("125m", IDA_MIXER_INTERDOMAIN, &c));
-    OK(ida_acts_bytes(&c, 2048, 1, true, &train));
-    OK(ida_acts_bytes(&c, 2048, 1, false, &infer));
+    OK(ida_acts_bytes(&c, &ida_ref_device, 2048, 1, IDA_ACTS_TRAINING, &train));
+    OK(ida_acts_bytes(&c, &ida_ref_device, 2048, 1, IDA_ACTS_FORWARD, &infer));
     assert_true(infer > 0 && infer * 4 < train);
-    assert_int_equal(ida_acts_bytes(&c, INT64_MAX / 4, 1, true, &train), IDA_E_NOMEM);
+    assert_int_equal(ida_acts_bytes(&c, &ida_ref_device, INT64_MAX / 4, 1, IDA_ACTS_TRAINING, &train), IDA_E_NOMEM);
     ida_acts *a = NULL;
-    assert_int_equal(ida_acts_new(&c, (int64_t)1 << 50, 1, true, &a), IDA_E_NOMEM);
+    assert_int_equal(ida_acts_new(&c, &ida_ref_device, (int64_t)1 << 50, 1, IDA_ACTS_TRAINING, &a), IDA_E_NOMEM);
     assert_null(a);
 }
 
@@ -533,6 +533,51 @@ static void public_calls_describe_the_model(void **unused) {
     assert_null(m);
 }
 
+/* Mixed layers, so that the one shared set serves every kind; with carried state, whose convolution tails are written twice. */
+static void activation_checkpointing_gives_the_same_bits_in_less_memory(void **unused) {
+    (void)unused;
+    enum { T = 70 };
+    int32_t ids[T], targets[T];
+    const int64_t cu[4] = {0, 33, 33, T};
+    random_ids(ids, T, V, 11);
+    random_ids(targets, T, V, 12);
+    for (int options = 0; options < 8; options++) {
+        ida_config c = small_config(IDA_MIXER_INTERDOMAIN, V, 16, 2, 4);
+        const bool carry = options & 4;
+        c.n_layers = carry ? 4 : 5;
+        for (int64_t l = 0; l < c.n_layers; l++) c.layer_mixer[l] = (uint8_t)(carry ? 1 + l : l);
+        c.gate = options & 1;
+        c.output_norm = options & 2;
+        ida_model *m = make_model(&c, ida_cpu_device(), 3, 0.05);
+        ida_batch b = {.n_tokens = T, .ids = ids, .targets = targets, .seqs = {.n = 3, .cu = cu}};
+        float *g[2];
+        double loss[2];
+        int64_t bytes[2];
+        ida_state *s[2] = {NULL, NULL};
+        for (int i = 0; i < 2; i++) {
+            ida_acts *a = NULL;
+            const ida_acts_kind kind = i ? IDA_ACTS_RECOMPUTE : IDA_ACTS_TRAINING;
+            OK(ida_acts_new(&c, m->dev, T, 3, kind, &a));
+            OK(ida_acts_bytes(&c, m->dev, T, 3, kind, &bytes[i]));
+            if (carry) OK(ida_state_new(&c, m->dev, 3, &s[i]));
+            for (int step = 0; step < (carry ? 2 : 1); step++) {
+                if (step) ida_free(g[i]);
+                g[i] = gradients(m, a, &b, s[i], 0.5, &loss[i], NULL);
+            }
+            ida_acts_free(a);
+        }
+        assert_true(loss[0] == loss[1] && isfinite(loss[0]));
+        assert_true(same_bits(g[0], g[1], m->table.block));
+        if (carry) assert_true(same_bits(s[0]->block, s[1]->block, 3 * s[0]->stride));
+        assert_true(bytes[1] < bytes[0]);
+        for (int i = 0; i < 2; i++) {
+            ida_free(g[i]);
+            ida_state_free(s[i]);
+        }
+        ida_model_free(m);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(L01_pieces_equal_one_call),
@@ -548,6 +593,7 @@ int main(void) {
         cmocka_unit_test(a_nan_weight_gives_a_nan_loss_and_no_crash),
         cmocka_unit_test(nothing_to_do_does_nothing),
         cmocka_unit_test(a_copied_state_continues_like_the_original),
+        cmocka_unit_test(activation_checkpointing_gives_the_same_bits_in_less_memory),
         cmocka_unit_test(activation_sizes_are_known_before_and_impossible_ones_refused),
         cmocka_unit_test(public_calls_describe_the_model),
     };

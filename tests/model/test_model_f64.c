@@ -37,7 +37,7 @@ static double loss_of(fixture *f) {
     double losses[96], sum = 0;
     ida_state *s = NULL;
     if (f->before) {
-        OK(ida_state_new(&f->m->cfg, f->b.seqs.n, &s));
+        OK(ida_state_new(&f->m->cfg, f->m->dev, f->b.seqs.n, &s));
         OK(ida_state_copy(&f->m->cfg, s, f->before));
         OK(ida_model_prepare(f->m));
     }
@@ -56,13 +56,13 @@ static void setup(fixture *f, const ida_config *c, const option *o) {
     random_ids(f->ids, n, VOCAB, 17);
     for (int64_t i = 0; i < n; i++) f->targets[i] = i % 4 == 2 ? -1 : (f->ids[(i + 1) % n] + 1) % VOCAB;
     f->b = (ida_batch){.n_tokens = n, .ids = f->ids, .targets = f->targets, .seqs = {.n = 5, .cu = f->cu}};
-    OK(ida_acts_new(c, n, 5, true, &f->a));
+    OK(ida_acts_new(c, &ida_ref64_device, n, 5, IDA_ACTS_TRAINING, &f->a));
     if (!o->carried) return;
-    OK(ida_state_new(c, 5, &f->before)); /* four tokens of each sequence come before */
+    OK(ida_state_new(c, &ida_ref64_device, 5, &f->before)); /* four tokens of each sequence come before */
     static const int32_t past[20] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 0, 1, 2, 3, 4, 5, 6, 7};
     static const int64_t past_cu[6] = {0, 4, 8, 12, 16, 20};
     ida_acts *a = NULL;
-    OK(ida_acts_new(c, 20, 5, false, &a));
+    OK(ida_acts_new(c, &ida_ref64_device, 20, 5, IDA_ACTS_FORWARD, &a));
     ida_batch b = {.n_tokens = 20, .ids = past, .seqs = {.n = 5, .cu = past_cu}};
     OK(ida_model_forward(f->m, a, &b, f->before, NULL, NULL, NULL, 0));
     ida_acts_free(a);
@@ -93,7 +93,7 @@ static void check_config(const ida_config *c, const option *o) {
     double loss = 0, scale = 0.7;
     ida_state *s = NULL;
     if (f.before) {
-        OK(ida_state_new(c, 5, &s));
+        OK(ida_state_new(c, &ida_ref64_device, 5, &s));
         OK(ida_state_copy(c, s, f.before));
     }
     double *dx0 = calloc((size_t)(f.b.n_tokens * c->d_model), sizeof *dx0);
@@ -176,10 +176,10 @@ static void step_form_equals_chunk_form_in_double(void **state) {
         double whole[12 * VOCAB], each[VOCAB];
         ida_acts *a = NULL;
         ida_state *s = NULL;
-        OK(ida_acts_new(&c, 12, 1, false, &a));
+        OK(ida_acts_new(&c, &ida_ref64_device, 12, 1, IDA_ACTS_FORWARD, &a));
         ida_batch b = {.n_tokens = 12, .ids = ids, .seqs = {.n = 1, .cu = cu}};
         OK(ida_model_forward(m, a, &b, NULL, NULL, whole, rows, 12));
-        OK(ida_state_new(&c, 1, &s));
+        OK(ida_state_new(&c, &ida_ref64_device, 1, &s));
         for (int i = 0; i < 12; i++) {
             ida_batch t = {.n_tokens = 1, .ids = ids + i, .seqs = {.n = 1, .cu = one}};
             OK(ida_model_forward(m, a, &t, s, NULL, each, rows, 1));

@@ -104,12 +104,13 @@ static void bound_pointers_agree_with_names(void **state) {
     ida_config c = everything();
     ida_param_table t;
     OK(ida_param_table_build(&c, &t));
-    real *block = calloc((size_t)t.block, sizeof *block), *embed, *norm, *head;
+    real *block = calloc((size_t)t.block, sizeof *block);
     ida_layer_weights w[5];
-    ida_model_bind(&c, &t, block, w, &embed, &norm, &head);
-    assert_ptr_equal(embed, place(&t, block, "model.embed_tokens.weight"));
-    assert_ptr_equal(norm, place(&t, block, "model.norm.weight"));
-    assert_ptr_equal(head, place(&t, block, "lm_head.weight"));
+    ida_bound bound = {.layers = w};
+    ida_model_bind(&c, &t, block, block, sizeof *block, &bound);
+    assert_ptr_equal(bound.embed, place(&t, block, "model.embed_tokens.weight"));
+    assert_ptr_equal(bound.norm, place(&t, block, "model.norm.weight"));
+    assert_ptr_equal(bound.lm_head, place(&t, block, "lm_head.weight"));
     static const char *const names[] = {"input_layernorm.weight",
                                         "post_attention_layernorm.weight",
                                         "*q_proj.weight",
@@ -182,8 +183,8 @@ static void decay_groups_follow_the_recipe(void **s) {
 
 static void built_in_presets_equal_the_files(void **s) {
     (void)s;
-    static const char *const names[] = {"125m", "350m", "760m", "1.3b", "tiny", "demo"};
-    for (int i = 0; i < 6; i++) {
+    static const char *const names[] = {"125m", "350m", "760m", "1.3b", "tiny", "demo", "study"};
+    for (int i = 0; i < 7; i++) {
         char path[512];
         ida_config file, built_in;
         char *a, *b;

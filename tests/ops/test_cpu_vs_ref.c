@@ -58,7 +58,7 @@ static void run_linear(const ida_device *dev, result *r, const shape *s) {
     if (add) memcpy(y0, y, (size_t)(n * out) * sizeof *y);
     if (add) memcpy(dx0, dx, (size_t)(n * in) * sizeof *dx);
     memcpy(dw0, dw, (size_t)(out * in) * sizeof *dw);
-    ok(dev->ops->linear_fwd(dev, y, x, w, n, in, out, add));
+    ok(dev->ops->linear_fwd(dev, y, x, w, add ? y : NULL, n, in, out));
     ok(dev->ops->linear_bwd(dev, dx, dw, dy, x, w, n, in, out, add));
     if (!naive) return;
     naive_product(y0, x, in, 1, w, 1, in, n, out, in);
@@ -181,6 +181,28 @@ static void run_rope(const ida_device *dev, result *r, const shape *s) {
     memcpy(over, x, (size_t)size * sizeof *x);
     ok(dev->ops->rope(dev, y, x, &q, s->h, s->d, 10000.0, 1));
     ok(dev->ops->rope(dev, over, over, &q, s->h, s->d, 10000.0, -1));
+}
+
+/* Bits of the variant: convolution, RoPE, feature map, head norm; the last: with a bias and a state before the first token.
+ * Errors are those of the parts added up. */
+static void run_stream(const ida_device *dev, result *r, const shape *s) {
+    ida_seqs q = layout(s->n, s->g);
+    const int64_t n = s->n, h = s->h, d = s->d, all = n * h * d, stride = 3 * h * d + 3, states = q.n * stride;
+    const bool conv = s->variant & 1, norm = s->variant & 8, carried = s->variant & 16;
+    float *w = uniform(4 * h * d, 2), *b = uniform(h * d, 3), *in = uniform(states, 4);
+    float *gain = uniform(d, 5), *bias = uniform(h * d, 6);
+    float *out = out_add(r, "state_out", states, 0.0);
+    ida_stream_args a = {.h = h, .d = d, .x = uniform(all, 1), .stride = stride, .norm_eps = 1e-5};
+    if (conv) a.conv_w = w, a.conv_b = b, a.state_in = carried ? in : NULL, a.state_out = out;
+    a.rope_theta = s->variant & 2 ? 10000.0 : 0.0;
+    a.l2_eps = s->variant & 4 ? 1e-5 : 0.0;
+    if (norm) a.gain = gain, a.bias = carried ? bias : NULL;
+    ok(dev->ops->stream_fwd(dev, out_set(r, "y", all, 24.0 * EPS), &a, &q));
+    const ida_stream_grads g = {conv ? out_add(r, "dconv_w", 4 * h * d, SUM(n)) : NULL,
+                                conv ? out_add(r, "dconv_b", h * d, SUM(n)) : NULL,
+                                norm ? out_add(r, "dgain", d, SUM(n * h)) : NULL,
+                                a.bias ? out_add(r, "dbias", h * d, SUM(n)) : NULL};
+    ok(dev->ops->stream_bwd(dev, out_set(r, "dx", all, 48.0 * EPS), uniform(all, 7), &a, &g, &q));
 }
 
 /* Naive fp32 attention of one sequence, forward and backward, as an error yardstick. */
@@ -311,8 +333,8 @@ static void linear_refuses_sizes_beyond_int(void **state) {
     const int64_t big = INT64_C(1) << 31;
     float x = 0;
     const ida_device *dev = ida_cpu_device();
-    assert_int_equal(dev->ops->linear_fwd(dev, &x, &x, &x, big, 1, 1, false), IDA_E_UNSUPPORTED);
-    assert_int_equal(dev->ops->linear_fwd(dev, &x, &x, &x, 9, big, 1, false), IDA_E_UNSUPPORTED);
+    assert_int_equal(dev->ops->linear_fwd(dev, &x, &x, &x, NULL, big, 1, 1), IDA_E_UNSUPPORTED);
+    assert_int_equal(dev->ops->linear_fwd(dev, &x, &x, &x, NULL, 9, big, 1), IDA_E_UNSUPPORTED);
     assert_int_equal(dev->ops->linear_bwd(dev, &x, &x, &x, &x, &x, 9, 1, big, false), IDA_E_UNSUPPORTED);
 }
 
@@ -353,6 +375,15 @@ static void L11_rope_matches_ref_at_any_position(void **state) {
                 for (int64_t v = 0; v < 4; v++) check_op("rope", run_rope, &(shape){n[n_at], d[d_at], 3, kind, v});
 }
 
+static void L11_stream_matches_ref_with_every_choice_of_parts(void **state) {
+    (void)state;
+    static const int64_t n[] = {0, 1, 65, 200}, d[] = {16, 34, 64};
+    EACH(n, n)
+        EACH(d, d)
+            for (int64_t v = 0; v < 32; v++)
+                check_op("stream", run_stream, &(shape){n[n_at], d[d_at], 3, (v + (int64_t)n_at) % LAYOUTS, v});
+}
+
 static void L18_attention_matches_ref_for_any_head_width(void **state) {
     (void)state;
     static const int64_t d[] = {1, 3, 4, 8, 15, 16, 17, 24, 33, 64, 96, 128, 256, 512};
@@ -375,8 +406,8 @@ static void check_sqsum(const ida_device *dev) {
         int mark = n_blocks;
         float *x = uniform(n[n_at], 1);
         double want = NAN, got = NAN;
-        ok(ida_ref_ops.sqsum(&ida_ref_device, &want, x, n[n_at]));
-        ok(dev->ops->sqsum(dev, &got, x, n[n_at]));
+        ok(ida_ref_ops.sqsum(&ida_ref_device, &want, x, &(ida_span){0, n[n_at]}, 1));
+        ok(dev->ops->sqsum(dev, &got, x, &(ida_span){0, n[n_at]}, 1));
         assert_true(fabs(got - want) <= 1e-12 * want);
         static double first; /* one thread, then two: the same bits */
         if (ida_get_threads() == 1) first = got;
@@ -384,7 +415,7 @@ static void check_sqsum(const ida_device *dev) {
         for (int64_t i = 0; i < n[n_at]; i += 1 + n[n_at] / 3) {
             float keep = x[i];
             x[i] = i % 2 ? NAN : -INFINITY;
-            ok(dev->ops->sqsum(dev, &got, x, n[n_at]));
+            ok(dev->ops->sqsum(dev, &got, x, &(ida_span){0, n[n_at]}, 1));
             assert_true(!isfinite(got));
             x[i] = keep;
         }
@@ -446,6 +477,7 @@ int main(void) {
         cmocka_unit_test(linear_matches_ref_from_one_row_to_many_tiles),
         cmocka_unit_test(L11_conv_matches_ref_with_and_without_states),
         cmocka_unit_test(L11_rope_matches_ref_at_any_position),
+        cmocka_unit_test(L11_stream_matches_ref_with_every_choice_of_parts),
         cmocka_unit_test(L18_attention_matches_ref_for_any_head_width),
         cmocka_unit_test(L11_attention_matches_ref_at_block_edges_and_in_packs),
         cmocka_unit_test(sqsum_matches_ref_and_shows_every_non_finite_element),

@@ -8,98 +8,18 @@
 #include <string.h>
 #include <cmocka.h>
 #include "core/file.h"
-#include "core/mem.h"
-#include "io/safetensors.h"
-#include "ops/mixer_run.h"
+#include "golden.h"
 #include "ops/ops.h"
 
-enum { N_IN = 13, N_OUT = 13, N_FWD = 3 };
-static const char *const in_names[N_IN] = {"q",
-                                           "k",
-                                           "v",
-                                           "log_dt",
-                                           "a_log",
-                                           "a_imag",
-                                           "c_real",
-                                           "c_imag",
-                                           "state_real",
-                                           "state_imag",
-                                           "grad_o",
-                                           "grad_final_state_real",
-                                           "grad_final_state_imag"};
-static const char *const out_names[N_OUT] = {"o",           "final_state_real", "final_state_imag", "grad_q",      "grad_k",
-                                             "grad_v",      "grad_log_dt",      "grad_a_log",       "grad_a_imag", "grad_c_real",
-                                             "grad_c_imag", "grad_state_real",  "grad_state_imag"};
-
-typedef struct golden {
-    const char *name;
-    ida_mixer_run run; /* sizes and options; pointers are set per run */
-    int64_t cu[16], n_in[N_IN], n_out[N_OUT];
-    double *in[N_IN], *want[N_OUT];
-} golden;
-
-static const ida_st_tensor *tensor(const ida_st_file *f, const char *name) {
-    const ida_st_tensor *t = ida_st_find(f, name);
-    if (!t) fail_msg("%s lacks %s", f->path, name);
-    return t;
-}
-
-static double *read_all(const ida_st_file *f, const char *name, int64_t *n) {
-    const ida_st_tensor *t = tensor(f, name);
-    double *p;
-    assert_int_equal(IDA_ALLOC(p, t->numel, name), IDA_OK);
-    assert_int_equal(ida_st_read_f64(f, name, t->ndim, t->shape, p), IDA_OK);
-    *n = t->numel;
-    return p;
-}
-
-static void golden_open(golden *g, const char *name) {
-    char path[4096];
-    ida_st_file *f;
-    snprintf(path, sizeof path, "%s/golden/%s", IDA_TEST_DATA, name);
-    if (ida_st_open(path, &f)) fail_msg("%s", ida_last_error());
-    *g = (golden){.name = name};
-    const ida_st_tensor *q = tensor(f, "q"), *v = tensor(f, "v"), *a = tensor(f, "a_log"), *cu = tensor(f, "cu_seqlens");
-    assert_true(cu->dtype == IDA_ST_I64 && cu->numel <= 16);
-    memcpy(g->cu, cu->data, (size_t)cu->bytes);
-    const char *disc = ida_st_meta(f, "discretization"), *readout = ida_st_meta(f, "readout");
-    assert_true(!strcmp(disc, "zoh") || !strcmp(disc, "unit"));
-    assert_true(!strcmp(readout, "hermitian") || !strcmp(readout, "bilinear"));
-    g->run = (ida_mixer_run){.n_tokens = q->shape[0],
-                             .n_seq = cu->numel - 1,
-                             .n_heads = q->shape[1],
-                             .n_kv = v->shape[1],
-                             .key_dim = q->shape[2],
-                             .value_dim = v->shape[2],
-                             .state_size = a->shape[1],
-                             .discretization = strcmp(disc, "zoh") ? IDA_DISC_UNIT : IDA_DISC_ZOH,
-                             .readout = strcmp(readout, "bilinear") ? IDA_READOUT_HERMITIAN : IDA_READOUT_BILINEAR};
-    for (int i = 0; i < N_IN; i++) g->in[i] = read_all(f, in_names[i], &g->n_in[i]);
-    for (int i = 0; i < N_OUT; i++) g->want[i] = read_all(f, out_names[i], &g->n_out[i]);
-    ida_st_close(f);
-}
-
-static void golden_close(golden *g) {
-    for (int i = 0; i < N_IN; i++) ida_free(g->in[i]);
-    for (int i = 0; i < N_OUT; i++) ida_free(g->want[i]);
-}
-
 /* Runs one form; a step form has no gradients. The pointers are of the element type of the device. */
-static void run_form(golden *g, const ida_device *dev, bool is_double, ida_form form, int64_t chunk, void *const *in,
+static void run_form(const golden *g, const ida_device *dev, bool is_double, ida_form form, int64_t chunk, void *const *in,
                      void *const *out) {
     ida_mixer_run r = g->run;
     r.chunk = chunk, r.cu = g->cu;
-    r.q = in[0], r.k = in[1], r.v = in[2], r.log_dt = in[3], r.a_log = in[4], r.a_imag = in[5], r.c_real = in[6],
-    r.c_imag = in[7];
-    r.state_real = in[8], r.state_imag = in[9], r.grad_o = in[10], r.grad_final_state_real = in[11],
-    r.grad_final_state_imag = in[12];
-    r.o = out[0], r.final_state_real = out[1], r.final_state_imag = out[2], r.grad_q = out[3], r.grad_k = out[4],
-    r.grad_v = out[5];
-    r.grad_log_dt = out[6], r.grad_a_log = out[7], r.grad_a_imag = out[8], r.grad_c_real = out[9], r.grad_c_imag = out[10];
-    r.grad_state_real = out[11], r.grad_state_imag = out[12];
+    golden_bind(&r, in, out);
     for (int pass = 0; pass < (form == IDA_FORM_STEP ? 1 : 2); pass++)
         if (is_double ? ida_ref64_mixer_run(dev, &r, form, pass == 1) : ida_ref_mixer_run(dev, &r, form, pass == 1))
-            fail_msg("%s: %s", g->name, ida_last_error());
+            fail_msg("%s", ida_last_error());
 }
 
 static double compare(const golden *g, int i, void *const *out, bool is_double) {
@@ -123,7 +43,9 @@ static void check(const ida_device *dev, bool is_double, ida_form form, int64_t 
     for (int64_t i = 0; i < n; i++) {
         if (!strstr(names[i], ".safetensors")) continue;
         golden g;
-        golden_open(&g, names[i]);
+        char path[4096];
+        snprintf(path, sizeof path, "%s/golden/%s", IDA_TEST_DATA, names[i]);
+        if (golden_open(&g, path)) fail_msg("%s", ida_last_error());
         void *in[N_IN], *out[N_OUT];
         for (int j = 0; j < N_IN; j++) {
             assert_int_equal(ida_alloc(&in[j], g.n_in[j], size, "input"), IDA_OK);

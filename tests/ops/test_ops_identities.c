@@ -264,9 +264,9 @@ static void L14_decoding_in_a_batch_has_the_bits_of_decoding_alone(void **state)
 static void check_rows(const ida_device *dev) {
     enum { IN = 70, OUT = 45, MAX = 40 };
     float *x = uniform(MAX * IN, 1), *w = uniform(OUT * IN, 2), *one = floats(OUT, NAN), *y = floats(MAX * OUT, NAN);
-    ok(dev->ops->linear_fwd(dev, one, x, w, 1, IN, OUT, false));
+    ok(dev->ops->linear_fwd(dev, one, x, w, NULL, 1, IN, OUT));
     for (int64_t n = 2; n <= MAX; n++) {
-        ok(dev->ops->linear_fwd(dev, y, x, w, n, IN, OUT, false));
+        ok(dev->ops->linear_fwd(dev, y, x, w, NULL, n, IN, OUT));
         if (n <= 8) assert_same_bits("row 0 among few", y, one, OUT);
         else assert_close("row 0 among many", y, one, OUT);
     }

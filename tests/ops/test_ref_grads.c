@@ -98,7 +98,7 @@ static void L09_embed(void **state) {
 static double linear_loss(void *p) {
     ctx *c = p;
     memcpy(c->y, c->s, (size_t)(c->n * c->out) * sizeof(double));
-    ops->linear_fwd(dev, c->y, c->x, c->w, c->n, c->in, c->out, c->add);
+    ops->linear_fwd(dev, c->y, c->x, c->w, c->add ? c->y : NULL, c->n, c->in, c->out);
     return weigh(c->y, c->c, c->n * c->out);
 }
 static void L09_linear_every_option(void **state) {
@@ -278,6 +278,71 @@ static void L11_rope_sign_minus_one_is_the_gradient(void **state) {
     }
 }
 
+/* ---------------------------------------------------------------- stream */
+
+typedef struct stream_ctx { ida_stream_args a; double *y, *c; ida_seqs seqs; } stream_ctx;
+
+static double stream_loss(void *p) {
+    stream_ctx *c = p;
+    assert_int_equal(ops->stream_fwd(dev, c->y, &c->a, &c->seqs), IDA_OK);
+    return weigh(c->y, c->c, c->seqs.cu[c->seqs.n] * c->a.h * c->a.d);
+}
+
+/* The parts as one call, or by hand: the same numbers. */
+static void stream_is_its_parts(stream_ctx *c) {
+    const ida_stream_args *a = &c->a;
+    const int64_t n = c->seqs.cu[c->seqs.n], all = n * a->h * a->d;
+    double *x = copy(a->x, all), *y = numbers(all, NAN), *saved = numbers(n * a->h, NAN);
+    if (a->conv_w) {
+        ops->conv_fwd(dev, y, NULL, x, a->conv_w, a->conv_b, a->state_in, a->stride, &c->seqs, a->h * a->d);
+        memcpy(x, y, (size_t)all * sizeof *x);
+    }
+    if (a->rope_theta > 0) ops->rope(dev, x, x, &c->seqs, a->h, a->d, a->rope_theta, 1);
+    if (a->l2_eps > 0) {
+        ops->featmap_fwd(dev, y, saved, x, n, a->h, a->d, a->l2_eps);
+        memcpy(x, y, (size_t)all * sizeof *x);
+    }
+    if (a->gain) {
+        ops->headnorm_fwd(dev, y, saved, x, a->gain, a->bias, n, a->h, a->d, a->norm_eps);
+        memcpy(x, y, (size_t)all * sizeof *x);
+    }
+    memset(c->y, 0xFF, (size_t)all * sizeof *c->y);
+    stream_loss(c);
+    assert_unchanged("y against its parts", c->y, x, all);
+}
+
+static void L11_stream_every_choice_of_parts(void **state) {
+    (void)state;
+    static const int64_t pos0[] = {0, 7, 1003, 5};
+    for (int p = 0; p < PACKS; p++)
+        for (int parts = 0; parts < 32; parts++) { /* the last bit: with a bias and an initial state */
+            used = 0;
+            ida_seqs q = pack(p);
+            q.pos0 = pos0;
+            const int64_t h = 2, d = 4, w = h * d, all = q.cu[q.n] * w, stride = 3 * w + 2;
+            const bool conv = parts & 1, norm = parts & 8, more = parts & 16;
+            double *x = normal(all), *cw = normal(4 * w), *cb = normal(w), *gain = normal(d), *bias = normal(w);
+            stream_ctx c = {.a = {.h = h, .d = d, .x = x, .stride = stride, .norm_eps = 0.5},
+                            .y = numbers(all, NAN),
+                            .c = normal(all),
+                            .seqs = q};
+            c.a.rope_theta = parts & 2 ? 10000.0 : 0;
+            c.a.l2_eps = parts & 4 ? 0.5 : 0;
+            if (conv) c.a.conv_w = cw, c.a.conv_b = cb, c.a.state_in = more ? normal(q.n * stride) : NULL;
+            if (norm) c.a.gain = gain, c.a.bias = more ? bias : NULL;
+            stream_is_its_parts(&c);
+            double *dx = numbers(all, NAN), *dw = normal(4 * w), *dw0 = copy(dw, 4 * w), *db = normal(w), *db0 = copy(db, w);
+            double *dg = normal(d), *dg0 = copy(dg, d), *dbias = normal(w), *dbias0 = copy(dbias, w);
+            const ida_stream_grads g = {conv ? dw : NULL, conv ? db : NULL, norm ? dg : NULL, c.a.bias ? dbias : NULL};
+            assert_int_equal(ops->stream_bwd(dev, dx, c.c, &c.a, &g, &q), IDA_OK);
+            check("dx", stream_loss, &c, x, all, dx, NULL);
+            check("dconv_w", stream_loss, &c, cw, 4 * w, dw, dw0);
+            check("dconv_b", stream_loss, &c, cb, w, db, db0);
+            check("dgain", stream_loss, &c, gain, d, dg, dg0);
+            check("dbias", stream_loss, &c, bias, w, dbias, dbias0);
+        }
+}
+
 /* ---------------------------------------------------------------- attention */
 
 static double attention_loss(void *p) {
@@ -343,15 +408,15 @@ static void L09_cross_entropy_with_unscored_rows(void **state) {
 static void sqsum_is_the_sum_of_squares(void **state) {
     (void)state;
     double x[] = {3.0, -4.0, 12.0}, sum = NAN;
-    assert_int_equal(ops->sqsum(dev, &sum, x, 3), IDA_OK);
+    assert_int_equal(ops->sqsum(dev, &sum, x, &(ida_span){0, 3}, 1), IDA_OK);
     assert_true(sum == 169.0);
-    assert_int_equal(ops->sqsum(dev, &sum, x, 0), IDA_OK);
+    assert_int_equal(ops->sqsum(dev, &sum, x, &(ida_span){0, 0}, 1), IDA_OK);
     assert_true(sum == 0.0);
     x[1] = INFINITY;
-    ops->sqsum(dev, &sum, x, 3);
+    ops->sqsum(dev, &sum, x, &(ida_span){0, 3}, 1);
     assert_true(!isfinite(sum));
     x[1] = NAN;
-    ops->sqsum(dev, &sum, x, 3);
+    ops->sqsum(dev, &sum, x, &(ida_span){0, 3}, 1);
     assert_true(!isfinite(sum));
 }
 
@@ -378,6 +443,7 @@ int main(void) {
         cmocka_unit_test(L09_swiglu_and_its_aliases),
         cmocka_unit_test(L11_conv_every_option_with_empty_sequences),
         cmocka_unit_test(L11_rope_sign_minus_one_is_the_gradient),
+        cmocka_unit_test(L11_stream_every_choice_of_parts),
         cmocka_unit_test(L11_attention_grouped_with_empty_sequences),
         cmocka_unit_test(L09_cross_entropy_with_unscored_rows),
         cmocka_unit_test(sqsum_is_the_sum_of_squares),

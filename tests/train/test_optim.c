@@ -131,7 +131,7 @@ static void only_matrices_decay_and_ssm_steps_are_capped(void **state) {
     assert_non_null(was);
     memcpy(was, t->model->params, (size_t)table->block * sizeof *was);
     /* The gradient is 0: only decay is left. */
-    OK(ida_optim_update(&t->optim, &o, t->model->dev, table, t->model->params, t->m, t->v, t->grads, o.lr, 1, 1));
+    OK(ida_optim_update(&t->optim, &o, t->model, t->m, t->v, t->grads, o.lr, 1, 1));
     for (int64_t i = 0; i < table->n; i++) {
         const ida_param *p = &table->params[i];
         for (int64_t j = p->offset; j < p->offset + p->numel; j++) {
@@ -143,7 +143,7 @@ static void only_matrices_decay_and_ssm_steps_are_capped(void **state) {
     memset(t->m, 0, (size_t)table->block * sizeof *was);
     memset(t->v, 0, (size_t)table->block * sizeof *was);
     for (int64_t j = 0; j < table->block; j++) t->grads[j] = 0.25f; /* the first AdamW step has size lr whatever the gradient */
-    OK(ida_optim_update(&t->optim, &o, t->model->dev, table, t->model->params, t->m, t->v, t->grads, o.lr, 1, 1));
+    OK(ida_optim_update(&t->optim, &o, t->model, t->m, t->v, t->grads, o.lr, 1, 1));
     for (int64_t i = 0; i < table->n; i++) {
         const ida_param *p = &table->params[i];
         double lr = p->group == IDA_GROUP_SSM ? 1e-3 : 4e-3, x = (double)was[p->offset];
@@ -182,6 +182,47 @@ static void the_plan_is_what_is_taken(void **state) {
     ida_trainer_close(t);
 }
 
+/* The scratch of GPU ops, against what the layouts of src/ops/cuda came to at these sizes. */
+static void the_plan_of_a_gpu_needs_none(void **state) {
+    (void)state;
+    static const struct { const char *preset; ida_mixer_kind mixer; ida_dtype dtype; double least, most; } of[] = {
+        {"125m", IDA_MIXER_INTERDOMAIN, IDA_BF16, 320.1, 700}, /* MiB */
+        {"125m", IDA_MIXER_INTERDOMAIN, IDA_F32, 827.5, 2700},
+        {"125m", IDA_MIXER_SOFTMAX, IDA_BF16, 3072, 3400},
+        {"125m", IDA_MIXER_SOFTMAX, IDA_F32, 3, 200},
+        {"1.3b", IDA_MIXER_INTERDOMAIN, IDA_BF16, 549.2, 1300},
+        {"125m", IDA_MIXER_S4D, IDA_BF16, 40, 400}};
+    ida_train_options o;
+    ida_train_defaults(&o);
+    o.device = "cuda:3";
+    o.seq_len = 4096;
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        ida_train_plan p, again, cpu;
+        OK(ida_config_preset(of[i].preset, of[i].mixer, &o.config));
+        o.dtype = of[i].dtype;
+        OK(ida_train_make_plan(&o, &p));
+        const double mib = (double)p.scratch_bytes / 1048576;
+        if (!(mib >= of[i].least && mib <= of[i].most)) fail_msg("scratch of case %d: %.1f MiB", (int)i, mib);
+        o.activation_checkpointing = true;
+        OK(ida_train_make_plan(&o, &again));
+        assert_true(again.activation_bytes < p.activation_bytes / 2 && again.scratch_bytes == p.scratch_bytes);
+        o.activation_checkpointing = false;
+        ida_train_options host = o;
+        host.device = NULL;
+        host.dtype = IDA_F32;
+        OK(ida_train_make_plan(&host, &cpu));
+        assert_int_equal(p.gradient_bytes, cpu.gradient_bytes);
+        assert_int_equal(2 * p.parameter_bytes, (o.dtype == IDA_BF16 ? 3 : 2) * cpu.parameter_bytes);
+    }
+    o.device = "tpu";
+    ida_train_plan none;
+    assert_int_equal(ida_train_make_plan(&o, &none), IDA_E_ARG);
+    assert_non_null(strstr(ida_last_error(), "unknown device \"tpu\""));
+    o.device = NULL;
+    o.dtype = IDA_BF16;
+    assert_int_equal(ida_train_make_plan(&o, &none), IDA_E_UNSUPPORTED);
+}
+
 static void what_does_not_fit_is_refused_before_it_is_taken(void **state) {
     (void)state;
     const char *run = tiny_dir("big");
@@ -199,9 +240,9 @@ static void what_does_not_fit_is_refused_before_it_is_taken(void **state) {
     assert_true(after <= before + 4096);
     assert_false(ida_exists(run));
     ida_train_plan p = { .total_bytes = 1000, .activation_bytes = 10 };
-    OK(ida_plan_check(&p, 1000));
-    OK(ida_plan_check(&p, -1));
-    assert_int_equal(ida_plan_check(&p, 999), IDA_E_NOMEM);
+    OK(ida_plan_check(&p, 1000, false));
+    OK(ida_plan_check(&p, -1, false));
+    assert_int_equal(ida_plan_check(&p, 999, false), IDA_E_NOMEM);
     assert_non_null(strstr(ida_last_error(), "smaller model"));
     assert_true(ida_memory_available() > 0);
 }
@@ -212,8 +253,8 @@ static void options_out_of_range_are_refused_by_name(void **state) {
     (void)state;
     const char *data = tiny_standard_data(), *run = tiny_dir("options");
     const ida_train_options good = tiny_options(IDA_MIXER_SOFTMAX, data, run);
-    ida_train_options o[20];
-    const char *name[20];
+    ida_train_options o[22];
+    const char *name[22];
     int n = 0;
 #define BAD(field, value, text) do { o[n] = good; o[n].field = (value); name[n++] = (text); } while (0)
     BAD(seq_len, 0, "seq_len");
@@ -235,6 +276,8 @@ static void options_out_of_range_are_refused_by_name(void **state) {
     BAD(max_skips, -1, "max_skips");
     BAD(data_dir, NULL, "data folder");
     BAD(out_dir, NULL, "run folder");
+    BAD(device, "gpu", "unknown device");
+    BAD(device, "cuda:", "number of a GPU");
     BAD(config.vocab_size, TINY_VOCAB - 1, "60, the data's vocabulary is 61");
 #undef BAD
     for (int i = 0; i < n; i++) {
@@ -481,6 +524,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(group_table_is_printed_and_right),
         cmocka_unit_test(only_matrices_decay_and_ssm_steps_are_capped),
         cmocka_unit_test(the_plan_is_what_is_taken),
+        cmocka_unit_test(the_plan_of_a_gpu_needs_none),
         cmocka_unit_test(what_does_not_fit_is_refused_before_it_is_taken),
         cmocka_unit_test(options_out_of_range_are_refused_by_name),
         cmocka_unit_test(data_too_small_to_train_or_to_evaluate),

@@ -8,6 +8,7 @@
 #include <cblas.h>
 #include <limits.h>
 #include <stdatomic.h>
+#include <string.h>
 #include <sys/mman.h>
 
 #include "ops/cpu/simd.h"
@@ -16,7 +17,7 @@ enum { SMALL_N = 8 };
 
 typedef struct linear_args {
     float *y, *dx, *dw;
-    const float *x, *w, *dy;
+    const float *x, *w, *c, *dy;
     int64_t n, in, out;
     int64_t tm, tn, across; /* tile rows, columns, tiles per row of tiles */
     bool add;
@@ -70,7 +71,7 @@ static void fwd_tile(void *arg, int64_t task, int worker) {
     const linear_args *a = arg;
     int64_t i = task / a->across * a->tm, j = task % a->across * a->tn;
     cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, as_int(ida_min(a->tm, a->n - i)), as_int(ida_min(a->tn, a->out - j)),
-                as_int(a->in), 1.0f, a->x + i * a->in, as_int(a->in), a->w + j * a->in, as_int(a->in), a->add ? 1.0f : 0.0f,
+                as_int(a->in), 1.0f, a->x + i * a->in, as_int(a->in), a->w + j * a->in, as_int(a->in), a->c ? 1.0f : 0.0f,
                 a->y + i * a->out + j, as_int(a->out));
 }
 
@@ -147,23 +148,24 @@ static void small_rows(void *arg, int64_t task, int worker) {
             }
             for (int64_t t = 0; t < cols; t++) {
                 float *y = a->y + (t0 + t) * a->out + o;
-                *y = a->add ? *y + s[t] : s[t];
+                *y = a->c ? a->c[(t0 + t) * a->out + o] + s[t] : s[t];
             }
         }
     }
 }
 
-ida_status IDA_CPU(linear_fwd)(const ida_device *dev, float *y, const float *x, const float *w, int64_t n, int64_t in,
-                               int64_t out, bool add) {
+ida_status IDA_CPU(linear_fwd)(const ida_device *dev, float *y, const float *x, const float *w, const float *c,
+                               int64_t n, int64_t in, int64_t out) {
     (void)dev;
     if (n == 0) return IDA_OK;
     IDA_TRY(check_sizes(n, in, out));
-    linear_args a = {.y = y, .x = x, .w = w, .n = n, .in = in, .out = out, .add = add};
+    linear_args a = {.y = y, .x = x, .w = w, .c = c, .n = n, .in = in, .out = out};
     if (n <= SMALL_N) {
         a.tm = ida_task_rows(in);
         ida_parallel(ida_div_up(out, a.tm), small_rows, &a);
     } else {
         IDA_TRY(blas_has_memory());
+        if (c && c != y) memcpy(y, c, (size_t)(n * out) * sizeof *y);
         ida_parallel(cut_tiles(&a, n, out), fwd_tile, &a);
     }
     return IDA_OK;

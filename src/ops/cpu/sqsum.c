@@ -26,8 +26,7 @@ static void sum_block(void *arg, int64_t task, int worker) {
     a->partials[task] = s;
 }
 
-ida_status IDA_CPU(sqsum)(const ida_device *dev, double *sum, const float *x, int64_t n) {
-    (void)dev;
+static ida_status sum_span(double *sum, const float *x, int64_t n) {
     int64_t blocks = ida_div_up(n, TASK);
     double few[64];
     sqsum_args a = {x, few, n};
@@ -37,5 +36,11 @@ ida_status IDA_CPU(sqsum)(const ida_device *dev, double *sum, const float *x, in
     for (int64_t b = 0; b < blocks; b++) s += a.partials[b];
     if (a.partials != few) ida_free(a.partials);
     *sum = s;
+    return IDA_OK;
+}
+
+ida_status IDA_CPU(sqsum)(const ida_device *dev, double *sums, const float *x, const ida_span *spans, int64_t n_spans) {
+    (void)dev;
+    for (int64_t i = 0; i < n_spans; i++) IDA_TRY(sum_span(&sums[i], x + spans[i].at, spans[i].n));
     return IDA_OK;
 }

@@ -7,7 +7,7 @@
 #define TEXT(x) TEXT_(x)
 
 static ida_ops ops;
-static const ida_device device = {.ops = &ops, .name = "cpu-" TEXT(IDA_ISA_NAME)};
+static const ida_device device = {.ops = &ops, .name = "cpu-" TEXT(IDA_ISA_NAME), .act_size = sizeof(float)};
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void fill(void) {

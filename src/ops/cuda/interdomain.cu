@@ -1,11 +1,14 @@
 /* interdomain.cu - the launchers of the mixer core (interdomain.h): which path, the layout of scratch, the cutting into tasks.
  * Invariant: scratch and tasks are functions of the shapes alone; nothing is read back from the device. */
-#include <stdlib.h>
-
 #include "ops/cuda/mixer.cuh"
+#include "ops/cuda/vec.cuh"
 
-/* Enough tasks that the last wave of CTAs costs little; more only repeat the loading of tables. */
-enum { WANTED_TASKS = 528, ANY_CTAS = 132, MULTIPROCESSORS = 132, MIN_PART = 8, MAX_TOKENS = 1 << 30 };
+/* Enough tasks that the last wave of CTAs costs little; more only repeat the loading of tables. MAX_LONG: with more sequences
+ * that could be cut, none need be. */
+enum { WANTED_TASKS = 528, ANY_CTAS = 264, MULTIPROCESSORS = 132, MIN_PART = 8, MAX_PIECES = 8, MAX_LONG = 256 };
+
+/* Bytes of the generic path's work space, where one CTA needs no more; on the tuned path it has the room of the states. */
+static const int64_t MAX_WORK = (int64_t)4 << 30;
 
 bool ida_cuda_interdomain_tuned(const ida_cuda_interdomain *a) {
     int device = 0, major = 0, minor = 0;
@@ -13,16 +16,14 @@ bool ida_cuda_interdomain_tuned(const ida_cuda_interdomain *a) {
         cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device))
         return false;
     return major == 9 && minor == 0 && a->bf16 && a->m <= MIX_TILE && a->r <= MIX_TILE && a->d <= MIX_TILE && a->r % 8 == 0 &&
-           a->d % 8 == 0 && (a->chunk == 0 || a->chunk >= MIX_CHUNK);
-}
-
-static int64_t chunks_of(const ida_cuda_interdomain *a, int64_t s) {
-    return (a->cu[s + 1] - a->cu[s] + MIX_CHUNK - 1) / MIX_CHUNK;
+           a->d % 8 == 0 && (a->chunk == 0 || a->chunk >= MIX_CHUNK) &&
+           vec_aligned(a->q, a->k, a->v, a->o, a->dout, a->dq, a->dk, a->dv);
 }
 
 typedef struct plan {
     mix_params p;
-    int64_t n_tokens, n_chunks, longest, meta, part_chunks;
+    int64_t n_tokens, n_chunks, longest, n_long, long_chunks[MAX_LONG]; /* of sequences of more than MIN_PART chunks */
+    float *state_copy;
     int any_ctas;
     bool overflow;
     int64_t bytes;
@@ -38,35 +39,62 @@ static void *take(plan *l, unsigned char *base, int64_t n, int64_t size) {
     return base ? at : NULL;
 }
 
-static int64_t parts_of(const ida_cuda_interdomain *a, int64_t s, int64_t part_chunks) {
-    const int64_t n = chunks_of(a, s);
-    return n > part_chunks ? (n + part_chunks - 1) / part_chunks : 1;
+static void measure(plan *l, const ida_cuda_interdomain *a) {
+    for (int64_t s = 0; s < a->n_seq; s++) {
+        const int64_t n = mix_chunks(a->cu[s + 1] - a->cu[s]);
+        l->n_chunks += n;
+        if (n > l->longest) l->longest = n;
+        if (n > MIN_PART && l->n_long++ < MAX_LONG) l->long_chunks[l->n_long - 1] = n;
+    }
 }
-static int64_t count_parts(const ida_cuda_interdomain *a, int64_t part_chunks) {
-    int64_t n = 0;
-    for (int64_t s = 0; s < a->n_seq; s++) n += parts_of(a, s, part_chunks);
+
+/* Parts of all sequences, and of those that are cut (cut: more than one part). part_chunks >= MIN_PART. */
+static int64_t count_parts(const plan *l, int64_t n_seq, int64_t part_chunks, int64_t *of_cut, int64_t *cut) {
+    int64_t n = n_seq;
+    *of_cut = *cut = 0;
+    for (int64_t i = 0; i < l->n_long; i++) {
+        const int64_t parts = mix_parts_of(l->long_chunks[i], part_chunks);
+        n += parts - 1;
+        if (parts > 1) *of_cut += parts, *cut += 1;
+    }
     return n;
 }
 
-/* The longest part in chunks that makes the estimated time smallest. Cutting costs a further pass over the same parts:
- * overhead. A fixed number of multiprocessors, so that the bits do not depend on the chip's. */
-static int64_t choose_part(const ida_cuda_interdomain *a, const plan *l, double overhead) {
-    int64_t best = l->longest > 0 ? l->longest : 1;
-    double best_cost = 0;
-    for (int64_t pieces = 1; pieces <= 64; pieces++) {
-        const int64_t chunks = (l->longest + pieces - 1) / pieces;
-        if (pieces > 1 && chunks < MIN_PART) break;
-        /* the passes before have 1 - 1/pieces of the tasks, so few long parts leave them no more parallel than before */
-        const int64_t tasks = count_parts(a, chunks) * a->h;
-        const double waves = (double)((tasks + MULTIPROCESSORS - 1) / MULTIPROCESSORS) * (double)chunks;
-        const double even = (double)(l->n_chunks * a->h) / MULTIPROCESSORS + (double)chunks;
-        const double once = waves < even ? waves : even,
-                     cost = pieces > 1 ? once + overhead * (once > 2.0 * (double)chunks ? once : 2.0 * (double)chunks) : once;
-        if (pieces > 1 && cost > best_cost * 0.999) continue;
-        best = chunks;
-        best_cost = cost;
+/* What the busiest multiprocessor does of tasks of equal size. */
+static double waves(int64_t tasks, double size) {
+    return (double)((tasks + MULTIPROCESSORS - 1) / MULTIPROCESSORS) * size;
+}
+
+/* What a pass before the main one costs, in chunks of the main pass: a chunk of it, and a piece (to fill the pipe, to write and
+ * join). */
+typedef struct pass_cost {
+    double chunk, piece;
+} pass_cost;
+
+/* Sets part_chunks and pre_per to what makes the estimated time smallest. Cutting costs a pass over the pieces of all parts but
+ * one of a sequence. A fixed number of multiprocessors, so that the bits do not depend on the chip's. */
+static void choose_parts(plan *l, int64_t n_seq, int64_t h, pass_cost before) {
+    const int64_t longest = l->longest > 0 ? l->longest : 1;
+    double best = 0;
+    l->p.part_chunks = longest > MIN_PART ? longest : MIN_PART, l->p.pre_per = 1;
+    if (l->n_long > MAX_LONG) return;
+    for (int64_t parts = 1; parts <= 64; parts++) {
+        const int64_t chunks = (longest + parts - 1) / parts;
+        if (parts > 1 && chunks < MIN_PART) break;
+        int64_t of_cut, cut, per = 1;
+        const int64_t limit = chunks < MIN_PART ? MIN_PART : chunks, tasks = count_parts(l, n_seq, limit, &of_cut, &cut) * h;
+        const double whole = waves(tasks, (double)chunks), even = (double)(l->n_chunks * h) / MULTIPROCESSORS + (double)chunks;
+        double extra = 0;
+        for (int64_t i = 1; parts > 1 && i <= MAX_PIECES && i <= chunks / 2; i++) {
+            const double cost = waves((of_cut - cut) * h * i, before.chunk * (double)((chunks + i - 1) / i) + before.piece);
+            if (i > 1 && cost >= extra) continue;
+            extra = cost, per = i;
+        }
+        const double cost = (whole < even ? whole : even) + extra;
+        if (parts > 1 && cost > best * 0.999) continue;
+        best = cost;
+        l->p.part_chunks = limit, l->p.pre_per = (int)per;
     }
-    return best > 0 ? best : 1;
 }
 
 static plan plan_make(const ida_cuda_interdomain *a, unsigned char *base, bool bwd) {
@@ -84,27 +112,28 @@ static plan plan_make(const ida_cuda_interdomain *a, unsigned char *base, bool b
     p->q = a->q, p->k = a->k, p->v = a->v, p->o = a->o, p->dout = a->dout, p->dq = a->dq, p->dk = a->dk, p->dv = a->dv;
     p->state_in = a->state_in, p->state_out = a->state_out, p->dstate_out = a->dstate_out, p->dstate_in = a->dstate_in;
     p->dssm = a->dssm;
-    for (int64_t s = 0; s < a->n_seq; s++) {
-        l.n_chunks += chunks_of(a, s);
-        if (chunks_of(a, s) > l.longest) l.longest = chunks_of(a, s);
-    }
+    measure(&l, a);
     const int64_t wanted = (WANTED_TASKS + a->h - 1) / a->h;
     p->n_runs = (int)(a->n_seq < wanted ? a->n_seq : wanted);
 
     if (p->tuned) {
-        l.part_chunks = choose_part(a, &l, bwd ? 0.7 : 0.35);
-        p->n_parts = (int)count_parts(a, l.part_chunks);
+        int64_t of_cut = 0, cut = 0;
+        choose_parts(&l, a->n_seq, a->h, bwd ? pass_cost{0.28, 0.5} : pass_cost{0.2, 1.2});
+        p->n_parts = (int)(l.n_long > MAX_LONG ? a->n_seq : count_parts(&l, a->n_seq, p->part_chunks, &of_cut, &cut));
+        p->n_pieces = (int)of_cut * p->pre_per;
         p->n_part_runs = (int)(p->n_parts < wanted ? p->n_parts : wanted);
-        p->split = p->n_parts > a->n_seq;
+        p->split = cut > 0;
     }
 
     const int64_t m2 = 2 * p->mp, g = a->g, record = mix_record_floats(p->mp), tasks = p->n_runs * a->h;
     const int64_t record_runs = p->n_part_runs > p->n_runs ? p->n_part_runs : p->n_runs;
-    const int64_t meta_words = a->n_seq + 1 + p->n_runs + 1 + p->n_part_runs + 1;
-    l.meta = meta_words * (int64_t)sizeof(int64_t) + p->n_parts * (int64_t)sizeof(mix_part);
-    int64_t *meta = (int64_t *)take(&l, base, l.meta, 1);
-    p->cu = meta, p->run0 = base ? meta + a->n_seq + 1 : NULL, p->part_run0 = base ? p->run0 + p->n_runs + 1 : NULL;
-    p->parts = base ? (const mix_part *)(meta + meta_words) : NULL;
+    int64_t *cu = (int64_t *)take(&l, base, a->cu_device ? 0 : a->n_seq + 1, sizeof(int64_t));
+    p->cu = a->cu_device ? a->cu_device : cu;
+    p->run0 = (int64_t *)take(&l, base, p->n_runs + 1, sizeof(int64_t));
+    p->part_run0 = (int64_t *)take(&l, base, p->n_part_runs + 1, sizeof(int64_t));
+    p->weights = (int64_t *)take(&l, base, a->n_seq + 1 + p->n_parts + 1, sizeof(int64_t));
+    p->parts = (mix_part *)take(&l, base, p->n_parts, sizeof(mix_part));
+    p->pieces = (mix_part *)take(&l, base, p->n_pieces, sizeof(mix_part));
     p->t.chunk = (int *)take(&l, base, g, sizeof(int));
     p->t.b = (double *)take(&l, base, g * m2, sizeof(double));
     p->t.pw = (float *)take(&l, base, g * MIX_POWERS * m2, sizeof(float));
@@ -118,7 +147,11 @@ static plan plan_make(const ida_cuda_interdomain *a, unsigned char *base, bool b
     if (p->split) {
         p->x_part = (float *)take(&l, base, p->n_parts * a->h * MIX_STATE, sizeof(float));
         if (bwd) p->dx_part = (float *)take(&l, base, p->n_parts * a->h * MIX_STATE, sizeof(float));
+        p->x_piece = (float *)take(&l, base, p->n_pieces * a->h * MIX_STATE, sizeof(float));
     }
+    /* where the state is updated in place and others than the writer read it */
+    if (!bwd && a->state_in.re && a->state_in.re == a->state_out.re && (p->split || p->per > 1))
+        l.state_copy = (float *)take(&l, base, 2 * a->n_seq * g * a->m * (a->r + a->d), sizeof(float));
     if (bwd) {
         p->records = (float *)take(&l, base, record_runs * a->h * record, sizeof(float));
         p->sums = (double *)take(&l, base, g * record, sizeof(double));
@@ -134,57 +167,32 @@ static plan plan_make(const ida_cuda_interdomain *a, unsigned char *base, bool b
     p->work_floats = mix_any_work_floats(p, p->work_blocks, bwd);
     const int64_t slots = bwd && p->tuned ? (l.n_chunks + a->n_seq) * a->h * MIX_SLOT : 0,
                   each = p->work_floats * (int64_t)sizeof(float);
-    int64_t ctas = tasks < ANY_CTAS ? tasks : ANY_CTAS;
-    if (slots > 0 && slots / each < ctas) ctas = slots / each > 1 ? slots / each : 1;
+    int64_t ctas = p->tuned ? ANY_CTAS / 2 : ANY_CTAS;
+    if (tasks < ctas) ctas = tasks;
+    const int64_t room = slots > 0 ? slots : MAX_WORK;
+    if (room / each < ctas) ctas = room / each > 1 ? room / each : 1;
     l.any_ctas = (int)ctas;
     p->work = (float *)take(&l, base, slots > ctas * each ? slots : ctas * each, 1);
     p->slots = (unsigned char *)p->work;
     return l;
 }
 
-/* Cuts n items of the given weights into runs of consecutive ones: a run starts where its share of the weight does, and early
- * enough to leave an item for each run after it. */
-static void cut_runs(int64_t *run0, int64_t runs, const mix_part *items, int64_t n) {
-    int64_t total = 0, weight = 0, run = 0;
-    for (int64_t i = 0; i < n; i++) total += (items[i].end - items[i].begin + MIX_CHUNK - 1) / MIX_CHUNK + 1;
-    for (int64_t i = 0; i < n; i++) {
-        if (run < runs && (weight * runs >= run * total || n - i <= runs - run)) run0[run++] = i;
-        weight += (items[i].end - items[i].begin + MIX_CHUNK - 1) / MIX_CHUNK + 1;
+/* Tables, lists and states before the scan. */
+static cudaError_t begin(plan *l, const ida_cuda_interdomain *a, cudaStream_t stream) {
+    mix_params *p = &l->p;
+    if (l->n_tokens > IDA_CUDA_INTERDOMAIN_TOKENS) return cudaErrorInvalidValue;
+    if (!a->cu_device) {
+        const cudaError_t status =
+            cudaMemcpyAsync((void *)p->cu, a->cu, (size_t)(a->n_seq + 1) * sizeof *a->cu, cudaMemcpyHostToDevice, stream);
+        if (status != cudaSuccess) return status;
     }
-    run0[runs] = n;
-}
-
-/* cu, the runs and the parts to the device. */
-static cudaError_t send_meta(const plan *l, const ida_cuda_interdomain *a, cudaStream_t stream) {
-    const mix_params *p = &l->p;
-    const int64_t most = a->n_seq > p->n_parts ? a->n_seq : p->n_parts;
-    int64_t *meta = (int64_t *)malloc((size_t)l->meta + (size_t)most * sizeof(mix_part)), *run0 = meta + a->n_seq + 1,
-            *part_run0 = run0 + p->n_runs + 1;
-    if (!meta) return cudaErrorMemoryAllocation;
-    mix_part *parts = (mix_part *)(part_run0 + p->n_part_runs + 1);
-    for (int64_t s = 0; s <= a->n_seq; s++) meta[s] = a->cu[s];
-    for (int64_t s = 0; s < a->n_seq; s++) parts[s] = mix_part{(int)a->cu[s], (int)a->cu[s + 1], (int)s, 0, 1, 0};
-    cut_runs(run0, p->n_runs, parts, a->n_seq);
-    if (p->tuned) {
-        int64_t at = 0, slot = 0;
-        for (int64_t s = 0; s < a->n_seq; s++) {
-            const int64_t n = chunks_of(a, s), pieces = parts_of(a, s, l->part_chunks);
-            for (int64_t i = 0; i < pieces; i++) {
-                const int64_t first = n * i / pieces, end = n * (i + 1) / pieces, token = a->cu[s] + end * MIX_CHUNK;
-                parts[at++] = mix_part{(int)(a->cu[s] + first * MIX_CHUNK),
-                                       (int)(token < a->cu[s + 1] ? token : a->cu[s + 1]),
-                                       (int)s,
-                                       (int)i,
-                                       i + 1 == pieces,
-                                       (int)(slot + first)};
-            }
-            slot += n + 1;
-        }
-        cut_runs(part_run0, p->n_part_runs, parts, at);
+    mix_launch_tables(p, stream);
+    if (l->state_copy) {
+        const int64_t size = a->g * a->m * (a->r + a->d);
+        mix_launch_copy_states(p, l->state_copy, stream);
+        p->state_in = ida_state_ref{l->state_copy, l->state_copy + a->n_seq * size, size};
     }
-    const cudaError_t status = cudaMemcpyAsync((void *)p->cu, meta, (size_t)l->meta, cudaMemcpyHostToDevice, stream);
-    free(meta);
-    return status;
+    return cudaSuccess;
 }
 
 int64_t ida_cuda_interdomain_fwd_scratch_bytes(const ida_cuda_interdomain *a) {
@@ -197,13 +205,11 @@ int64_t ida_cuda_interdomain_bwd_scratch_bytes(const ida_cuda_interdomain *a) {
 }
 
 int ida_cuda_interdomain_fwd(const ida_cuda_interdomain *a, void *scratch, void *stream_handle) {
-    const plan l = plan_make(a, (unsigned char *)scratch, false);
+    plan l = plan_make(a, (unsigned char *)scratch, false);
     const cudaStream_t stream = (cudaStream_t)stream_handle;
     if (l.p.n_runs == 0) return cudaSuccess;
-    if (l.n_tokens > MAX_TOKENS) return cudaErrorInvalidValue;
-    const cudaError_t status = send_meta(&l, a, stream);
+    const cudaError_t status = begin(&l, a, stream);
     if (status != cudaSuccess) return status;
-    mix_launch_tables(&l.p, stream);
     if (l.p.tuned) {
         if (l.p.split) mix_launch_parts64(&l.p, stream);
         mix_launch_fwd64(&l.p, stream);
@@ -213,13 +219,11 @@ int ida_cuda_interdomain_fwd(const ida_cuda_interdomain *a, void *scratch, void 
 }
 
 int ida_cuda_interdomain_bwd(const ida_cuda_interdomain *a, void *scratch, void *stream_handle) {
-    const plan l = plan_make(a, (unsigned char *)scratch, true);
+    plan l = plan_make(a, (unsigned char *)scratch, true);
     const cudaStream_t stream = (cudaStream_t)stream_handle;
     if (l.p.n_runs == 0) return cudaSuccess;
-    if (l.n_tokens > MAX_TOKENS) return cudaErrorInvalidValue;
-    cudaError_t status = send_meta(&l, a, stream);
+    cudaError_t status = begin(&l, a, stream);
     if (status != cudaSuccess) return status;
-    mix_launch_tables(&l.p, stream);
     if (l.p.tuned) {
         if (l.p.split) mix_launch_parts64(&l.p, stream);
         mix_launch_states64(&l.p, stream);

@@ -2,7 +2,8 @@
  * stream and scratch. They allocate nothing and do not wait for the device.
  *
  * Two paths. Tuned (sm_90, bf16, M, R, D <= 64, R and D multiples of 8, chunk 64): tensor cores, bf16 operands, fp32 sums and
- * state. Generic (all else, and groups whose decay wants a shorter chunk): fp32 arithmetic, any M, R, D, fp32 or bf16 tensors.
+ * state. Generic (all else, and groups whose decay wants a shorter chunk): any M, R, D; fp32 tensors in fp32, bf16 tensors with
+ * fp32 operands as pairs of bf16 on tensor cores (2^-16 a product).
  * Invariant: no float atomics; the bits depend on the shapes and inputs only. */
 #ifndef IDA_OPS_CUDA_INTERDOMAIN_H
 #define IDA_OPS_CUDA_INTERDOMAIN_H
@@ -13,11 +14,15 @@
 extern "C" {
 #endif
 
-/* Every pointer but cu is to device memory, tensors 16-byte aligned. q, dout.. [N,H,R] etc. as in ops.h, of bf16 when `bf16`,
- * else float; states and parameters always float. cu [n_seq+1] is read before the call returns. */
+/* Most tokens of one call. */
+enum { IDA_CUDA_INTERDOMAIN_TOKENS = 1 << 30 };
+
+/* Every pointer but cu is to device memory. q, dout.. [N,H,R] etc. as in ops.h, of bf16 when `bf16`, else float; states and
+ * parameters always float. cu [n_seq+1] is read before the call returns. cu_device: the same offsets in device memory; NULL: cu
+ * is copied there at each call. */
 typedef struct ida_cuda_interdomain {
     int64_t n_seq;
-    const int64_t *cu;
+    const int64_t *cu, *cu_device;
     int64_t h, g, r, d, m, chunk;
     ida_readout readout;
     bool bf16;
@@ -32,7 +37,7 @@ typedef struct ida_cuda_interdomain {
     ida_ssm_grads dssm;
 } ida_cuda_interdomain;
 
-/* Whether the current device takes the tuned path for these arguments. */
+/* Whether the current device takes the tuned path for these arguments (tensors off a multiple of 16 bytes do not). */
 bool ida_cuda_interdomain_tuned(const ida_cuda_interdomain *a);
 
 /* Bytes of scratch (256-byte aligned) a call needs; -1 on overflow. The content need not be kept between calls. */

@@ -1,9 +1,13 @@
-/* interdomain_any.cu - the mixer core for any M, R, D and any decay, in fp32 (mixer.cuh): plain loops over one CTA's own
- * scratch in device memory, the same algebra as the tuned path. Made to be right, not fast. On the tuned path it takes the
- * groups whose decay wants a shorter chunk. Backward keeps one state per 64 tokens and forms those between again. */
+/* interdomain_any.cu - the mixer core for any M, R, D and any decay (mixer.cuh): plain loops over one CTA's own scratch in device
+ * memory, in fp32, the same algebra as the tuned path. Made to be right, not fast. On the tuned path it takes the groups whose
+ * decay wants a shorter chunk. Backward keeps one state per 64 tokens and forms those between again.
+ * Products: of bf16 tensors on tensor cores, each fp32 operand as the sum of two bf16 numbers (any_product.cuh); of fp32 tensors
+ * in fp32. Invariant: what a task leaves does not depend on the CTA that took it. */
+#include "ops/cuda/any_product.cuh"
 #include "ops/cuda/mixer.cuh"
+#include "ops/cuda/vec.cuh"
 
-enum { THREADS = 256 };
+enum { THREADS = PRODUCT_THREADS };
 
 namespace {
 
@@ -50,37 +54,12 @@ __host__ __device__ int64_t work_layout(work *w, float *at, int64_t mp, int64_t 
     return total;
 }
 
-__device__ float to_float(float x) { return x; }
-__device__ float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
-__device__ void from_float(float *p, float x) { *p = x; }
-__device__ void from_float(__nv_bfloat16 *p, float x) { *p = __float2bfloat16_rn(x); }
-
-/* out[i,j] (+)= sum_k a[i ai + k ak] b[k bk + j bj], 4 x 4 at a time. Ends with a barrier. */
+/* product or product_split (any_product.cuh), as the tensors' type asks. */
+template <typename T>
 __device__ void gmm(float *out, int64_t ldo, int64_t ni, int64_t nj, const float *a, int64_t ai, int64_t ak, const float *b,
                     int64_t bk, int64_t bj, int64_t nk, bool add, float scale = 1.0f) {
-    const int64_t ti = (ni + 3) / 4, tj = (nj + 3) / 4;
-    for (int64_t tile = threadIdx.x; tile < ti * tj; tile += THREADS) {
-        const int64_t i0 = tile / tj * 4, j0 = tile % tj * 4;
-        const float *pa[4], *pb[4];
-        float sum[4][4] = {};
-        for (int u = 0; u < 4; u++) {
-            pa[u] = a + (i0 + u < ni ? i0 + u : ni - 1) * ai;
-            pb[u] = b + (j0 + u < nj ? j0 + u : nj - 1) * bj;
-        }
-        for (int64_t k = 0; k < nk; k++) {
-            float x[4], y[4];
-            for (int u = 0; u < 4; u++) x[u] = pa[u][k * ak], y[u] = pb[u][k * bk];
-            for (int u = 0; u < 4; u++)
-                for (int t = 0; t < 4; t++) sum[u][t] += x[u] * y[t];
-        }
-        for (int u = 0; u < 4; u++)
-            for (int t = 0; t < 4; t++) {
-                if (i0 + u >= ni || j0 + t >= nj) continue;
-                float *o = out + (i0 + u) * ldo + j0 + t;
-                *o = (add ? *o : 0.0f) + scale * sum[u][t];
-            }
-    }
-    __syncthreads();
+    if (sizeof(T) == 2) product_split(out, ldo, ni, nj, {a, ai, ak}, {b, bj, bk}, nk, add, scale);
+    else product(out, ldo, ni, nj, {a, ai, ak}, {b, bj, bk}, nk, add, scale);
 }
 
 __device__ void tril(float *s, int64_t rows) {
@@ -104,15 +83,15 @@ template <typename T> __device__ void load(float *to, const T *from, int64_t str
     for (int64_t i = threadIdx.x; i < rows * cols; i += THREADS) to[i] = to_float(from[i / cols * stride + i % cols]);
 }
 template <typename T> __device__ void store(T *to, const float *from, int64_t stride, int64_t rows, int64_t cols) {
-    for (int64_t i = threadIdx.x; i < rows * cols; i += THREADS) from_float(to + i / cols * stride + i % cols, from[i]);
+    for (int64_t i = threadIdx.x; i < rows * cols; i += THREADS) from_float(from[i], to + i / cols * stride + i % cols);
 }
 
-/* to = Lam^e (from + F~^T Z), row of Lam^e given; all threads own the same elements in both steps. */
-__device__ void advance(float *to, const float *from, const work *w, int64_t rows, const float *lam) {
+/* to = Lam^e (from + F~^T Z), row of Lam^e given. Ends with a barrier. */
+template <typename T> __device__ void advance(float *to, const float *from, const work *w, int64_t rows, const float *lam) {
     for (int64_t i = threadIdx.x; i < w->m2 * w->w; i += THREADS) to[i] = from[i];
     __syncthreads();
-    gmm(to, w->w, w->m2, w->r, w->f, 1, w->m2, w->k, w->r, 1, rows, true);
-    gmm(to + w->r, w->w, w->m2, w->d, w->f, 1, w->m2, w->v, w->d, 1, rows, true);
+    gmm<T>(to, w->w, w->m2, w->r, w->f, 1, w->m2, w->k, w->r, 1, rows, true);
+    gmm<T>(to + w->r, w->w, w->m2, w->d, w->f, 1, w->m2, w->v, w->d, 1, rows, true);
     for (int64_t i = threadIdx.x; i < w->mp * w->w; i += THREADS) {
         const int64_t m = i / w->w;
         const float lr = lam[m], li = lam[w->mp + m], re = to[i], im = to[i + w->mp * w->w];
@@ -157,19 +136,19 @@ template <typename T> __device__ void load_kv(const work *w, const mix_params *p
 }
 
 /* S, a and B of a chunk whose tiles are loaded; P too. x: X~ before it. */
-__device__ void chunk_forward(const work *w, const float *x, int64_t rows) {
-    gmm(w->s, rows, rows, rows, w->q, w->r, 1, w->k, 1, w->r, w->r, false);
+template <typename T> __device__ void chunk_forward(const work *w, const float *x, int64_t rows) {
+    gmm<T>(w->s, rows, rows, rows, w->q, w->r, 1, w->k, 1, w->r, w->r, false);
     tril(w->s, rows);
-    gmm(w->a, w->m2, rows, w->m2, w->s, rows, 1, w->f, w->m2, 1, rows, false);
-    gmm(w->a, w->m2, rows, w->m2, w->q, w->r, 1, x, 1, w->w, w->r, true);
+    gmm<T>(w->a, w->m2, rows, w->m2, w->s, rows, 1, w->f, w->m2, 1, rows, false);
+    gmm<T>(w->a, w->m2, rows, w->m2, w->q, w->r, 1, x, 1, w->w, w->r, true);
     times_e(w->a, w, rows, 1.0f);
-    gmm(w->b, w->m2, rows, w->m2, w->a, w->m2, 1, w->gg, w->m2, 1, w->m2, false);
+    gmm<T>(w->b, w->m2, rows, w->m2, w->a, w->m2, 1, w->gg, w->m2, 1, w->m2, false);
     times_e(w->b, w, rows, -1.0f);
-    gmm(w->p, rows, rows, rows, w->b, w->m2, 1, w->f, 1, w->m2, w->m2, false);
+    gmm<T>(w->p, rows, rows, rows, w->b, w->m2, 1, w->f, 1, w->m2, w->m2, false);
     tril(w->p, rows);
 }
 
-template <typename T> __global__ void __launch_bounds__(THREADS) fwd_any(const __grid_constant__ mix_params p) {
+template <typename T> __global__ void __launch_bounds__(THREADS, 2) interdomain_fwd__any(const __grid_constant__ mix_params p) {
     for (int64_t task = blockIdx.x; task < p.n_runs * p.h; task += gridDim.x) {
         const int64_t run = task / p.h, h = task % p.h, g = h / p.per;
         if (p.tuned && p.t.chunk[g] == MIX_CHUNK) continue;
@@ -182,11 +161,11 @@ template <typename T> __global__ void __launch_bounds__(THREADS) fwd_any(const _
                 const int64_t rows = end - t < w.c ? end - t : w.c;
                 load(w.q, (const T *)p.q + (t * p.h + h) * p.r, p.h * p.r, rows, p.r);
                 load_kv<T>(&w, &p, t, rows, g);
-                chunk_forward(&w, w.x, rows);
-                gmm(w.go, p.d, rows, p.d, w.p, rows, 1, w.v, p.d, 1, rows, false);
-                gmm(w.go, p.d, rows, p.d, w.b, w.m2, 1, w.x + p.r, w.w, 1, w.m2, true);
+                chunk_forward<T>(&w, w.x, rows);
+                gmm<T>(w.go, p.d, rows, p.d, w.p, rows, 1, w.v, p.d, 1, rows, false);
+                gmm<T>(w.go, p.d, rows, p.d, w.b, w.m2, 1, w.x + p.r, w.w, 1, w.m2, true);
                 store((T *)p.o + (t * p.h + h) * p.d, w.go, p.h * p.d, rows, p.d);
-                advance(w.x, w.x, &w, rows, power(&w, exit_power(&w, rows, t + rows == end)));
+                advance<T>(w.x, w.x, &w, rows, power(&w, exit_power(&w, rows, t + rows == end)));
             }
             if (!keep) continue;
             const int64_t n = w.mp * w.w, at = mix_state_at(&p.state_out, s, g, p.m * w.w);
@@ -247,39 +226,39 @@ __device__ void chunk_backward(const work *w, const mix_params *p, const float *
     load_kv<T>(w, p, token, rows, g);
     gradient_scan(w, x_after, w->dx, power(w, e), e);
     for (int64_t i = threadIdx.x; i < m2 * width; i += THREADS) w->hat[i] = w->dx[i];
-    chunk_forward(w, x, rows);
+    chunk_forward<T>(w, x, rows);
     /* through X^ = X~ + F~^T Z */
-    gmm(w->dk, r, rows, r, w->f, m2, 1, w->hat, width, 1, m2, false);
-    gmm(w->dv, d, rows, d, w->f, m2, 1, w->hat + r, width, 1, m2, false);
-    gmm(w->df, m2, rows, m2, w->k, r, 1, w->hat, 1, width, r, true);
-    gmm(w->df, m2, rows, m2, w->v, d, 1, w->hat + r, 1, width, d, true);
+    gmm<T>(w->dk, r, rows, r, w->f, m2, 1, w->hat, width, 1, m2, false);
+    gmm<T>(w->dv, d, rows, d, w->f, m2, 1, w->hat + r, width, 1, m2, false);
+    gmm<T>(w->df, m2, rows, m2, w->k, r, 1, w->hat, 1, width, r, true);
+    gmm<T>(w->df, m2, rows, m2, w->v, d, 1, w->hat + r, 1, width, d, true);
     /* o = P V + B X~_v, P = tril(B F~^T) */
-    gmm(w->ds, rows, rows, rows, w->go, d, 1, w->v, 1, d, d, false);
+    gmm<T>(w->ds, rows, rows, rows, w->go, d, 1, w->v, 1, d, d, false);
     tril(w->ds, rows);
-    gmm(w->dv, d, rows, d, w->p, 1, rows, w->go, d, 1, rows, true);
-    gmm(w->db, m2, rows, m2, w->ds, rows, 1, w->f, m2, 1, rows, false);
-    gmm(w->db, m2, rows, m2, w->go, d, 1, x + r, 1, width, d, true);
-    gmm(w->df, m2, rows, m2, w->ds, 1, rows, w->b, m2, 1, rows, true);
-    gmm(w->dx + r, width, m2, d, w->b, 1, m2, w->go, d, 1, rows, true);
+    gmm<T>(w->dv, d, rows, d, w->p, 1, rows, w->go, d, 1, rows, true);
+    gmm<T>(w->db, m2, rows, m2, w->ds, rows, 1, w->f, m2, 1, rows, false);
+    gmm<T>(w->db, m2, rows, m2, w->go, d, 1, x + r, 1, width, d, true);
+    gmm<T>(w->df, m2, rows, m2, w->ds, 1, rows, w->b, m2, 1, rows, true);
+    gmm<T>(w->dx + r, width, m2, d, w->b, 1, m2, w->go, d, 1, rows, true);
     /* B = conj(c E), conj(c) = a gg. conj(dB) B = conj(dconj(c)) conj(c) */
     row_moment(w, w->db, w->b, rows);
     times_e(w->db, w, rows, 1.0f);
-    gmm(w->da, m2, rows, m2, w->db, m2, 1, w->gg, m2, 1, m2, false);
+    gmm<T>(w->da, m2, rows, m2, w->db, m2, 1, w->gg, m2, 1, m2, false);
     const float sign = p->hermitian ? 1.0f : -1.0f;
-    gmm(w->dg, mp, mp, mp, w->a, 1, m2, w->db, m2, 1, rows, true);
-    gmm(w->dg, mp, mp, mp, w->a + mp, 1, m2, w->db + mp, m2, 1, rows, true, sign);
-    gmm(w->dg + mp * mp, mp, mp, mp, w->a + mp, 1, m2, w->db, m2, 1, rows, true, sign);
-    gmm(w->dg + mp * mp, mp, mp, mp, w->a, 1, m2, w->db + mp, m2, 1, rows, true, -1.0f);
+    gmm<T>(w->dg, mp, mp, mp, w->a, 1, m2, w->db, m2, 1, rows, true);
+    gmm<T>(w->dg, mp, mp, mp, w->a + mp, 1, m2, w->db + mp, m2, 1, rows, true, sign);
+    gmm<T>(w->dg + mp * mp, mp, mp, mp, w->a + mp, 1, m2, w->db, m2, 1, rows, true, sign);
+    gmm<T>(w->dg + mp * mp, mp, mp, mp, w->a, 1, m2, w->db + mp, m2, 1, rows, true, -1.0f);
     row_moment(w, w->a, w->da, rows);
     times_e(w->da, w, rows, -1.0f);
     /* T = S F~ + Q X~_k, S = tril(Q K^T) */
-    gmm(w->ds, rows, rows, rows, w->da, m2, 1, w->f, 1, m2, m2, false);
+    gmm<T>(w->ds, rows, rows, rows, w->da, m2, 1, w->f, 1, m2, m2, false);
     tril(w->ds, rows);
-    gmm(w->df, m2, rows, m2, w->s, 1, rows, w->da, m2, 1, rows, true);
-    gmm(w->dx, width, m2, r, w->da, 1, m2, w->q, r, 1, rows, true);
-    gmm(w->dk, r, rows, r, w->ds, 1, rows, w->q, r, 1, rows, true);
-    gmm(w->go, r, rows, r, w->ds, rows, 1, w->k, r, 1, rows, false);
-    gmm(w->go, r, rows, r, w->da, m2, 1, x, width, 1, m2, true);
+    gmm<T>(w->df, m2, rows, m2, w->s, 1, rows, w->da, m2, 1, rows, true);
+    gmm<T>(w->dx, width, m2, r, w->da, 1, m2, w->q, r, 1, rows, true);
+    gmm<T>(w->dk, r, rows, r, w->ds, 1, rows, w->q, r, 1, rows, true);
+    gmm<T>(w->go, r, rows, r, w->ds, rows, 1, w->k, r, 1, rows, false);
+    gmm<T>(w->go, r, rows, r, w->da, m2, 1, x, width, 1, m2, true);
     store((T *)p->dq + (token * p->h + h) * r, w->go, p->h * r, rows, r);
     if (p->per > 1) {
         store(p->dk_head + (token * p->h + h) * r, w->dk, p->h * r, rows, r);
@@ -300,8 +279,8 @@ template <typename T> __device__ void sequence_backward(const work *w, const mix
     for (int64_t i = 0; i < (n_blocks - 1) * MIX_CHUNK; i += w->c) {
         const int64_t block = i / MIX_CHUNK;
         load_kv<T>(w, p, begin + i, w->c, g);
-        advance(i % MIX_CHUNK + w->c == MIX_CHUNK ? w->blocks + (block + 1) * state : w->x,
-                i % MIX_CHUNK ? w->x : w->blocks + block * state, w, w->c, power(w, w->c));
+        advance<T>(i % MIX_CHUNK + w->c == MIX_CHUNK ? w->blocks + (block + 1) * state : w->x,
+                   i % MIX_CHUNK ? w->x : w->blocks + block * state, w, w->c, power(w, w->c));
     }
     for (int64_t block = n_blocks - 1; block >= 0; block--) {
         const int64_t first = block * MIX_CHUNK, size = len - first < MIX_CHUNK ? len - first : MIX_CHUNK,
@@ -311,7 +290,8 @@ template <typename T> __device__ void sequence_backward(const work *w, const mix
         for (int64_t c = 0; c < chunks; c++) {
             const int64_t at = first + c * w->c, rows = len - at < w->c ? len - at : w->c;
             load_kv<T>(w, p, begin + at, rows, g);
-            advance(w->starts + (c + 1) * state, w->starts + c * state, w, rows, power(w, exit_power(w, rows, at + rows == len)));
+            advance<T>(w->starts + (c + 1) * state, w->starts + c * state, w, rows,
+                       power(w, exit_power(w, rows, at + rows == len)));
         }
         for (int64_t c = chunks - 1; c >= 0; c--) {
             const int64_t at = first + c * w->c, rows = len - at < w->c ? len - at : w->c;
@@ -331,7 +311,7 @@ template <typename T> __device__ void sequence_backward(const work *w, const mix
     __syncthreads();
 }
 
-template <typename T> __global__ void __launch_bounds__(THREADS) bwd_any(const __grid_constant__ mix_params p) {
+template <typename T> __global__ void __launch_bounds__(THREADS, 2) interdomain_bwd__any(const __grid_constant__ mix_params p) {
     for (int64_t task = blockIdx.x; task < p.n_runs * p.h; task += gridDim.x) {
         const int64_t run = task / p.h, h = task % p.h, g = h / p.per, record = mix_record_floats(p.mp);
         if (p.tuned && p.t.chunk[g] == MIX_CHUNK) continue;
@@ -354,14 +334,14 @@ int64_t mix_any_work_floats(const mix_params *p, int64_t blocks, bool bwd) {
 
 void mix_launch_fwd_any(const mix_params *p, bool bf16, int ctas, cudaStream_t stream) {
     if (bf16)
-        fwd_any<__nv_bfloat16><<<(unsigned)ctas, THREADS, 0, stream>>>(*p);
+        interdomain_fwd__any<__nv_bfloat16><<<(unsigned)ctas, THREADS, 0, stream>>>(*p);
     else
-        fwd_any<float><<<(unsigned)ctas, THREADS, 0, stream>>>(*p);
+        interdomain_fwd__any<float><<<(unsigned)ctas, THREADS, 0, stream>>>(*p);
 }
 
 void mix_launch_bwd_any(const mix_params *p, bool bf16, int ctas, cudaStream_t stream) {
     if (bf16)
-        bwd_any<__nv_bfloat16><<<(unsigned)ctas, THREADS, 0, stream>>>(*p);
+        interdomain_bwd__any<__nv_bfloat16><<<(unsigned)ctas, THREADS, 0, stream>>>(*p);
     else
-        bwd_any<float><<<(unsigned)ctas, THREADS, 0, stream>>>(*p);
+        interdomain_bwd__any<float><<<(unsigned)ctas, THREADS, 0, stream>>>(*p);
 }

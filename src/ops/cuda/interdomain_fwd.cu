@@ -2,7 +2,8 @@
  *
  * A CTA walks the chunks of a task. One warpgroup carries the state in registers and publishes X~ before each chunk in bf16;
  * two others take the chunks in turn and run the whole chain S, a, c, P, o from accumulator to operand without leaving
- * registers; a fourth loads the tiles. Invariant: chunk n of a task uses tile stage n % STAGES and state buffer n % 2. */
+ * registers; a fourth loads the tiles. Invariant: chunk n of a task uses tile stage n % STAGES and state buffer n % 2; who gives
+ * a stage back (EMPTY) has waited for it (FULL). */
 #include "ops/cuda/mixer.cuh"
 #include "ops/cuda/tiles.h"
 
@@ -15,10 +16,10 @@ typedef struct walk {
     bool first, last;
 } walk;
 
-IDA_DEV void walk_enter(walk *w, const mix_params *p) {
+IDA_DEV void walk_enter(walk *w, const mix_part *list) {
     if (w->at >= w->at_end) return;
-    w->token = p->parts[w->at].begin;
-    w->end = p->parts[w->at].end;
+    w->token = list[w->at].begin;
+    w->end = list[w->at].end;
     w->first = true;
 }
 IDA_DEV void walk_size(walk *w) {
@@ -26,20 +27,22 @@ IDA_DEV void walk_size(walk *w) {
     w->rows = left < MIX_CHUNK ? left : MIX_CHUNK;
     w->last = left <= MIX_CHUNK;
 }
-IDA_DEV walk walk_open(const mix_params *p, int run) {
+IDA_DEV walk walk_list(const mix_part *list, int at, int at_end) {
     walk w;
-    w.at = (int)p->part_run0[run];
-    w.at_end = (int)p->part_run0[run + 1];
+    w.at = at, w.at_end = at_end;
     w.token = w.end = 0;
-    walk_enter(&w, p);
+    walk_enter(&w, list);
     walk_size(&w);
     return w;
 }
+IDA_DEV walk walk_open(const mix_params *p, int run) {
+    return walk_list(p->parts, (int)p->part_run0[run], (int)p->part_run0[run + 1]);
+}
 IDA_DEV bool walk_on(const walk *w) { return w->at < w->at_end; }
-IDA_DEV void walk_next(walk *w, const mix_params *p) {
+IDA_DEV void walk_next(walk *w, const mix_part *list) {
     if (w->last) {
         w->at++;
-        walk_enter(w, p);
+        walk_enter(w, list);
     } else {
         w->token += MIX_CHUNK;
         w->first = false;
@@ -92,31 +95,31 @@ IDA_DEV void state_store(const wg_state *x, const mix_params *p, int64_t s, int6
         p->state_out.im[at + m * width + col] = x->im[i];
     }
 }
-/* X~ before a part: the caller's state (scaled when tokens follow), or what the parts before it left; `alone`: zero instead of
- * that. */
-IDA_DEV void state_enter(wg_state *x, const mix_params *p, int at, int64_t h, const float *pw, int row, int thread, bool alone) {
-    const mix_part part = p->parts[at];
+/* X~ before a part (or piece): the caller's state (scaled when tokens follow), or what the parts before it left; from NULL: zero
+ * instead of that. */
+IDA_DEV void state_enter(wg_state *x, const mix_params *p, const mix_part &part, const float *from, int64_t h, const float *pw,
+                         int row, int thread) {
     const int64_t g = h / p->per;
     if (part.index == 0) {
         state_load(x, p, part.seq, g, row, thread % 32);
         if (part.end > part.begin) state_scale(x, factors(pw + (MIX_CHUNK / 2 + 1 + MIX_CHUNK / 2) * 2 * MIX_TILE, row));
         return;
     }
-    const float *from = p->x_part + (at * p->h + h) * MIX_STATE + thread;
 #pragma unroll
     for (int i = 0; i < 64; i++) {
-        x->re[i] = alone ? 0.0f : from[i * 128];
-        x->im[i] = alone ? 0.0f : from[(64 + i) * 128];
+        x->re[i] = from ? from[i * 128 + thread] : 0.0f;
+        x->im[i] = from ? from[(64 + i) * 128 + thread] : 0.0f;
     }
 }
+IDA_DEV const float *x_before(const mix_params *p, int at, int64_t h) { return p->x_part + (at * p->h + h) * MIX_STATE; }
 /* One half of the bf16 image: 0 keys, 1 values. */
 template <int HALF> IDA_DEV void state_publish(uint32_t to, const wg_state *x, uint32_t place) {
     uint32_t p[16];
 #pragma unroll
-    for (int i = 0; i < 16; i++) p[i] = pack2(x->re[32 * HALF + 2 * i], x->re[32 * HALF + 2 * i + 1]);
+    for (int i = 0; i < 16; i++) p[i] = bf16_pair(x->re[32 * HALF + 2 * i], x->re[32 * HALF + 2 * i + 1]);
     st_packed(to + HALF * PANEL, place, p);
 #pragma unroll
-    for (int i = 0; i < 16; i++) p[i] = pack2(x->im[32 * HALF + 2 * i], x->im[32 * HALF + 2 * i + 1]);
+    for (int i = 0; i < 16; i++) p[i] = bf16_pair(x->im[32 * HALF + 2 * i], x->im[32 * HALF + 2 * i + 1]);
     st_packed(to + HALF * PANEL + TILE, place, p);
 }
 /* X^ = X~ + F~^T Z. f, kv: byte offsets from u; K and V are neighbouring tiles. */
@@ -154,15 +157,15 @@ enum {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 /* A warp fills one kind of tile, chunk after chunk: which = 0 K, 1 V, 2 Q. Reports each chunk when its bytes have landed; two
  * are on their way at a time. */
-IDA_DEV void load_role(const mix_params *p, uint32_t base, int stage_bytes, uint32_t bars, int run, int64_t h, int which,
-                       int lane) {
+IDA_DEV void load_role(const mix_params *p, uint32_t base, int stage_bytes, uint32_t bars, const mix_part *list, walk now,
+                       int64_t h, int which, int lane) {
     const int64_t g = h / p->per, heads = which == 2 ? p->h : p->g, width = which == 1 ? p->d : p->r, stride = heads * width;
     const __nv_bfloat16 *from = (const __nv_bfloat16 *)(which == 0   ? p->k
                                                         : which == 1 ? p->v
                                                                      : p->q) +
                                 (which == 2 ? h : g) * width;
     int n = 0, told = 0;
-    for (walk now = walk_open(p, run); walk_on(&now); n++, walk_next(&now, p)) {
+    for (; walk_on(&now); n++, walk_next(&now, list)) {
         const int stage = n % STAGES;
         if (n >= STAGES) {
             const uint32_t empty = bars + EMPTY + 8 * stage;
@@ -200,10 +203,10 @@ IDA_DEV void state_role(const mix_params *p, uint32_t base, int run, int64_t h, 
     const float4 full = factors(pw + (MIX_CHUNK + MIX_CHUNK / 2) * 2 * mp, row);
     wg_state x;
     int n = 0;
-    for (walk now = walk_open(p, run); walk_on(&now); n++, walk_next(&now, p)) {
+    for (walk now = walk_open(p, run); walk_on(&now); n++, walk_next(&now, p->parts)) {
         const int stage = n % STAGES;
         if (now.first) {
-            state_enter(&x, p, now.at, h, pw, row, thread, false);
+            state_enter(&x, p, p->parts[now.at], x_before(p, now.at, h), h, pw, row, thread);
             ends = p->parts[now.at].last;
         }
         if (n >= 2) mbar_wait(bars + X_EMPTY + 8 * (n & 1), (n / 2 - 1) & 1);
@@ -211,8 +214,8 @@ IDA_DEV void state_role(const mix_params *p, uint32_t base, int run, int64_t h, 
         state_publish<1>(base + FWD_X + (n & 1) * MIX_SLOT, &x, place);
         fence_async();
         warp_arrive(bars + X_FULL + 8 * (n & 1), lane);
+        mbar_wait(bars + FULL + 8 * stage, (n / STAGES) & 1); /* also when unused: else EMPTY could count for the tile before */
         if (now.rows > 0 && (!now.last || (ends && keep))) {
-            mbar_wait(bars + FULL + 8 * stage, (n / STAGES) & 1);
             state_add(&x, base >> 4, FWD_F, FWD_STAGES + stage * STAGE);
             mbar_arrive(bars + EMPTY + 8 * stage);
             state_scale(&x, now.last && ends ? factors(pw + (now.rows - 1) * 2 * mp, row) : full);
@@ -229,7 +232,7 @@ IDA_DEV void output_role(const mix_params *p, const unsigned char *smem, uint32_
     const uint32_t bars = base + FWD_BARS, u = base >> 4;
     const float4 *e = reinterpret_cast<const float4 *>(smem + FWD_E);
     walk now = walk_open(p, run);
-    for (int n = 0; walk_on(&now); n++, walk_next(&now, p)) {
+    for (int n = 0; walk_on(&now); n++, walk_next(&now, p->parts)) {
         if ((n & 1) != parity) continue;
         const int stage = n % STAGES;
         const int k = FWD_STAGES + stage * STAGE, v = k + TILE, q = v + TILE;
@@ -296,7 +299,7 @@ IDA_DEV void output_role(const mix_params *p, const unsigned char *smem, uint32_
 }
 #endif
 
-__global__ void __launch_bounds__(512, 1) fwd64(const __grid_constant__ mix_params p) {
+__global__ void __launch_bounds__(512, 1) interdomain_fwd__tile64(const __grid_constant__ mix_params p) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
     extern __shared__ unsigned char raw[];
     unsigned char *smem = raw + ((1024 - (smem_at(raw) & 1023)) & 1023);
@@ -324,11 +327,14 @@ __global__ void __launch_bounds__(512, 1) fwd64(const __grid_constant__ mix_para
         state_role(&p, base, run, h, thread);
     } else if (wg == 3) {
         regs_less<40>();
-        if (thread < 480) load_role(&p, base + FWD_STAGES, STAGE, bars, run, h, thread / 32 - 12, thread % 32);
+        if (thread < 480)
+            load_role(&p, base + FWD_STAGES, STAGE, bars, p.parts, walk_open(&p, run), h, thread / 32 - 12, thread % 32);
     } else {
         regs_more<152>();
         output_role(&p, smem, base, run, h, thread % 128, wg - 1);
     }
+#else
+    __trap(); /* not for this chip: a build without sm_90a must not leave its outputs unwritten */
 #endif
 }
 
@@ -371,16 +377,16 @@ IDA_DEV void slots_role(const mix_params *p, uint32_t base, int run, int64_t h, 
     wg_state x;
     int slot = 0, n = 0;
     bool ends = false;
-    for (walk now = walk_open(p, run); walk_on(&now); n++, walk_next(&now, p)) {
+    for (walk now = walk_open(p, run); walk_on(&now); n++, walk_next(&now, p->parts)) {
         const int stage = n % STAGES;
         if (now.first) {
-            state_enter(&x, p, now.at, h, pw, row, thread, false);
+            state_enter(&x, p, p->parts[now.at], x_before(p, now.at, h), h, pw, row, thread);
             ends = p->parts[now.at].last;
         }
         if (now.first) slot = p->parts[now.at].slot;
         slot_store(p, base, &x, slot++, h, thread);
+        mbar_wait(bars + FULL + 8 * stage, (n / STAGES) & 1); /* as in state_role */
         if (now.rows > 0 && (!now.last || ends)) {
-            mbar_wait(bars + FULL + 8 * stage, (n / STAGES) & 1);
             state_add(&x, base >> 4, ST_F, ST_STAGES + stage * 2 * TILE);
             state_scale(&x, now.last ? factors(pw + (now.rows - 1) * 2 * mp, row) : full);
             if (now.last) slot_store(p, base, &x, slot++, h, thread);
@@ -389,39 +395,34 @@ IDA_DEV void slots_role(const mix_params *p, uint32_t base, int run, int64_t h, 
     }
     if (thread == 0) bulk_wait();
 }
-/* States between parts: what each part but a sequence's last leaves, to where the next part will look. */
-IDA_DEV void parts_role(const mix_params *p, uint32_t base, int run, int64_t h, int thread) {
+/* What a piece leaves of the state, to x_piece. */
+IDA_DEV void piece_role(const mix_params *p, uint32_t base, int piece, int64_t h, int thread) {
     const int row = 16 * (thread / 32) + thread % 32 / 4, mp = MIX_TILE;
     const float *pw = p->t.pw + h / p->per * MIX_POWERS * 2 * mp;
     const uint32_t bars = base + ST_BARS;
-    bool ends = false;
     const float4 full = factors(pw + (MIX_CHUNK + MIX_CHUNK / 2) * 2 * mp, row);
     wg_state x;
     int n = 0;
-    for (walk now = walk_open(p, run); walk_on(&now); n++, walk_next(&now, p)) {
+    state_enter(&x, p, p->pieces[piece], NULL, h, pw, row, thread);
+    for (walk now = walk_list(p->pieces, piece, piece + 1); walk_on(&now); n++, walk_next(&now, p->pieces)) {
         const int stage = n % STAGES;
-        if (now.first) {
-            ends = p->parts[now.at].last;
-            if (!ends) state_enter(&x, p, now.at, h, pw, row, thread, true);
-        }
         mbar_wait(bars + FULL + 8 * stage, (n / STAGES) & 1);
-        if (!ends) {
-            state_add(&x, base >> 4, ST_F, ST_STAGES + stage * 2 * TILE);
-            state_scale(&x, full);
-        }
+        state_add(&x, base >> 4, ST_F, ST_STAGES + stage * 2 * TILE);
         mbar_arrive(bars + EMPTY + 8 * stage);
-        if (!now.last || ends) continue;
-        float *to = p->x_part + ((now.at + 1) * p->h + h) * MIX_STATE + thread;
+        state_scale(&x, full);
+    }
+    float *to = p->x_piece + (piece * p->h + h) * MIX_STATE + thread;
 #pragma unroll
-        for (int i = 0; i < 64; i++) {
-            to[i * 128] = x.re[i];
-            to[(64 + i) * 128] = x.im[i];
-        }
+    for (int i = 0; i < 64; i++) {
+        to[i * 128] = x.re[i];
+        to[(64 + i) * 128] = x.im[i];
     }
 }
 #endif
 
-template <bool PARTS> __global__ void __launch_bounds__(256, 2) states64(const __grid_constant__ mix_params p) {
+/* PIECES: a CTA is a piece and head, else a run and head. */
+template <bool PIECES> __global__ void __launch_bounds__(256, 2)
+    interdomain_states__tile64(const __grid_constant__ mix_params p) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
     extern __shared__ unsigned char raw[];
     unsigned char *smem = raw + ((1024 - (smem_at(raw) & 1023)) & 1023);
@@ -429,6 +430,7 @@ template <bool PARTS> __global__ void __launch_bounds__(256, 2) states64(const _
     const int64_t h = blockIdx.x % p.h, g = h / p.per;
     const uint32_t base = smem_at(smem), bars = base + ST_BARS;
     if (p.t.chunk[g] != MIX_CHUNK) return;
+    if (PIECES && p.parts[p.pieces[run].whole].last) return; /* nothing goes on from it */
     copy16(smem + ST_F, p.t.f16 + g * 2 * TILE, 2 * TILE, thread, 256);
     if (thread == 0)
         for (int i = 0; i < STAGES; i++) {
@@ -439,29 +441,33 @@ template <bool PARTS> __global__ void __launch_bounds__(256, 2) states64(const _
     __syncthreads();
     if (wg == 0) {
         regs_more<208>();
-        if (PARTS)
-            parts_role(&p, base, run, h, thread);
+        if (PIECES)
+            piece_role(&p, base, run, h, thread);
         else
             slots_role(&p, base, run, h, thread);
     } else {
         regs_less<40>();
-        if (thread < 192) load_role(&p, base + ST_STAGES, 2 * TILE, bars, run, h, thread / 32 - 4, thread % 32);
+        const walk way = PIECES ? walk_list(p.pieces, run, run + 1) : walk_open(&p, run);
+        if (thread < 192)
+            load_role(&p, base + ST_STAGES, 2 * TILE, bars, PIECES ? p.pieces : p.parts, way, h, thread / 32 - 4, thread % 32);
     }
+#else
+    __trap(); /* not for this chip: a build without sm_90a must not leave its outputs unwritten */
 #endif
 }
 
 void mix_launch_fwd64(const mix_params *p, cudaStream_t stream) {
-    cudaFuncSetAttribute(fwd64, cudaFuncAttributeMaxDynamicSharedMemorySize, FWD_BYTES);
-    fwd64<<<(unsigned)(p->n_part_runs * p->h), 512, FWD_BYTES, stream>>>(*p);
+    cudaFuncSetAttribute(interdomain_fwd__tile64, cudaFuncAttributeMaxDynamicSharedMemorySize, FWD_BYTES);
+    interdomain_fwd__tile64<<<(unsigned)(p->n_part_runs * p->h), 512, FWD_BYTES, stream>>>(*p);
 }
 
 void mix_launch_states64(const mix_params *p, cudaStream_t stream) {
-    cudaFuncSetAttribute(states64<false>, cudaFuncAttributeMaxDynamicSharedMemorySize, ST_BYTES);
-    states64<false><<<(unsigned)(p->n_part_runs * p->h), 256, ST_BYTES, stream>>>(*p);
+    cudaFuncSetAttribute(interdomain_states__tile64<false>, cudaFuncAttributeMaxDynamicSharedMemorySize, ST_BYTES);
+    interdomain_states__tile64<false><<<(unsigned)(p->n_part_runs * p->h), 256, ST_BYTES, stream>>>(*p);
 }
 
 void mix_launch_parts64(const mix_params *p, cudaStream_t stream) {
-    cudaFuncSetAttribute(states64<true>, cudaFuncAttributeMaxDynamicSharedMemorySize, ST_BYTES);
-    states64<true><<<(unsigned)(p->n_part_runs * p->h), 256, ST_BYTES, stream>>>(*p);
+    cudaFuncSetAttribute(interdomain_states__tile64<true>, cudaFuncAttributeMaxDynamicSharedMemorySize, ST_BYTES);
+    interdomain_states__tile64<true><<<(unsigned)(p->n_pieces * p->h), 256, ST_BYTES, stream>>>(*p);
     mix_launch_join(p, 0, stream);
 }

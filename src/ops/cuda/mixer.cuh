@@ -37,9 +37,11 @@ typedef struct mix_tables {
 static inline __host__ __device__ int64_t mix_record_floats(int64_t mp) { return 128 * mp + 2 * mp * mp + 2 * mp; }
 
 /* The tuned path cuts long sequences into parts of whole chunks when there are too few sequences and heads to fill the chip. A
- * part that is not the last has full chunks only. slot: of the state before its first chunk. */
+ * part that is not the last has full chunks only. slot: of the state before its first chunk. index, last: in its sequence.
+ * States between parts are found by passes over pieces of the parts, small enough to fill the chip by themselves: a part of a
+ * sequence that is cut has pre_per pieces, in the same form, index and last still of the sequence; whole: their part. */
 typedef struct mix_part {
-    int begin, end, seq, index, last, slot;
+    int begin, end, seq, index, last, slot, whole;
 } mix_part;
 /* Floats of a state between parts, in the order of accumulators (interdomain_fwd.cu, interdomain_bwd.cu). */
 enum { MIX_STATE = 128 * 128 };
@@ -53,8 +55,13 @@ typedef struct mix_params {
     const mix_part *parts;
     const int64_t *part_run0;
     int n_parts, n_part_runs, split;
+    const mix_part *pieces; /* [n_pieces] */
+    int64_t part_chunks;    /* longest part */
+    int n_pieces, pre_per;
     float *x_part,
         *dx_part; /* [n_parts, H, MIX_STATE]: X~ before a part (index > 0); gradient of the state after it (not last) */
+    float *x_piece;          /* [n_pieces, H, MIX_STATE]: what a piece adds to either, from zero (or the sequence's own end) */
+    int64_t *weights;        /* for the lists: of the sequences [S+1], of the parts [n_parts+1] before each */
     ida_ssm ssm;
     mix_tables t;
     const void *q, *k, *v, *dout;
@@ -77,21 +84,31 @@ static inline __host__ __device__ int64_t mix_state_at(const ida_state_ref *ref,
 typedef struct mix_maps {
     CUtensorMap q, k, v, dout;
 } mix_maps;
+cudaError_t mix_make_maps(mix_maps *maps, const mix_params *p, int64_t n_tokens);
 
 /* Runs of the records of group g. */
 static inline __device__ int64_t mix_record_runs(const mix_params *p, int64_t g) {
     return p->tuned && p->t.chunk[g] == MIX_CHUNK ? p->n_part_runs : p->n_runs;
 }
 
-/* The kernels, launched. */
+static inline __host__ __device__ int64_t mix_chunks(int64_t tokens) { return (tokens + MIX_CHUNK - 1) / MIX_CHUNK; }
+/* Parts of a sequence of so many chunks; no part has fewer than half of part_chunks. */
+static inline __host__ __device__ int64_t mix_parts_of(int64_t chunks, int64_t part_chunks) {
+    return chunks > part_chunks ? (chunks + part_chunks - 1) / part_chunks : 1;
+}
+
+/* The kernels, launched. What fails without being returned is left for cudaGetLastError. */
 void mix_launch_fwd64(const mix_params *p, cudaStream_t stream);
 void mix_launch_parts64(const mix_params *p, cudaStream_t stream); /* x_part */
 void mix_launch_states64(const mix_params *p, cudaStream_t stream);
 cudaError_t mix_launch_bwd64(const mix_params *p, int64_t n_tokens, cudaStream_t stream);
 void mix_launch_fwd_any(const mix_params *p, bool bf16, int ctas, cudaStream_t stream);
 void mix_launch_bwd_any(const mix_params *p, bool bf16, int ctas, cudaStream_t stream);
-/* x_part from what the parts left: which = 0 states, in order; 1 gradients, from the last part. */
+/* x_part or dx_part from x_piece: which = 0 states, in order; 1 gradients, from the last piece. */
 void mix_launch_join(const mix_params *p, int which, cudaStream_t stream);
+/* state_in to copy [2, S, G, M, W]. */
+void mix_launch_copy_states(const mix_params *p, float *copy, cudaStream_t stream);
+/* The tables of the groups, and the lists of runs, parts and pieces. */
 void mix_launch_tables(const mix_params *p, cudaStream_t stream);
 void mix_launch_finish(const mix_params *p, bool bf16, int64_t n_tokens, cudaStream_t stream);
 int64_t mix_any_work_floats(const mix_params *p, int64_t blocks, bool bwd);

@@ -13,6 +13,9 @@
 #include <cuda_bf16.h>
 #include <stdint.h>
 
+#include "ops/cuda/ptx.cuh"
+#include "ops/cuda/vec.cuh"
+
 #define IDA_DEV static __device__ __forceinline__
 
 /* ---- wgmma descriptors. u: base of shared memory in units of 16 bytes (1024-byte aligned, uniform); at: byte offset from it, a
@@ -115,13 +118,8 @@ template <int TB> IDA_DEV void mma_rs(float (&d)[64], const uint32_t *a, uint64_
 IDA_DEV void opaque(uint32_t &x) { asm volatile("" : "+r"(x)); }
 
 /* ---- shared memory */
-IDA_DEV uint32_t smem_at(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
 IDA_DEV void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 IDA_DEV void bar_sync(int id, int n) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(n) : "memory"); }
-IDA_DEV uint32_t pack2(float lo, float hi) {
-    const __nv_bfloat162 v = __floats2bfloat162_rn(lo, hi);
-    return *reinterpret_cast<const uint32_t *>(&v);
-}
 IDA_DEV float2 unpack2(uint32_t v) { return make_float2(__uint_as_float(v << 16), __uint_as_float(v & 0xffff0000u)); }
 /* The bits of a number that bf16 leaves out, as a signed byte: x ~ bits(bf16(x)) * 2^16 + byte * 2^8. Four of them from two
  * pairs. */
@@ -148,21 +146,16 @@ IDA_DEV void st_frag(uint32_t at, const uint32_t *p) {
                  "r"(p[3])
                  : "memory");
 }
-IDA_DEV void ld_frag(uint32_t *p, uint32_t at) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(p[0]), "=r"(p[1]), "=r"(p[2]), "=r"(p[3])
-                 : "r"(at)
-                 : "memory");
-}
 /* The A operand of a slice of 16 whose sum runs along the rows of a panel: slice kk is at panel + kk * MN_STEP + place. */
 IDA_DEV uint32_t frag_t_place(int warp, int lane) {
     const int row = lane & 7, mat = lane >> 3;
     return (uint32_t)((8 * (mat >> 1) + row) * 128 + (((2 * warp + (mat & 1)) ^ row) * 16));
 }
-IDA_DEV void ld_frag_t(uint32_t *p, uint32_t at) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(p[0]), "=r"(p[1]), "=r"(p[2]), "=r"(p[3])
-                 : "r"(at)
+/* Transposed: the pairs 2j..2j+3 of a 64 x 64 accumulator (j even) to panel + j * 1024 + frag_t_place, its rows being the panel's
+ * columns. A warp writes its own 16 columns, those that it reads by ldsm_t. */
+IDA_DEV void st_frag_t(uint32_t at, const uint32_t *p) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(p[0]), "r"(p[1]),
+                 "r"(p[2]), "r"(p[3])
                  : "memory");
 }
 /* A 64 x 64 accumulator in bf16 to a panel, or from registers already packed. */
@@ -172,7 +165,7 @@ IDA_DEV void st_packed(uint32_t panel, uint32_t place, const uint32_t *p) {
 }
 template <int N> IDA_DEV void pack_acc(uint32_t *p, const float (&d)[N]) {
 #pragma unroll
-    for (int i = 0; i < N / 2; i++) p[i] = pack2(d[2 * i], d[2 * i + 1]);
+    for (int i = 0; i < N / 2; i++) p[i] = bf16_pair(d[2 * i], d[2 * i + 1]);
 }
 /* tril: elements right of the diagonal become 0. */
 IDA_DEV void pack_tril(uint32_t *p, const float (&d)[32], int warp, int lane) {
@@ -180,8 +173,8 @@ IDA_DEV void pack_tril(uint32_t *p, const float (&d)[32], int warp, int lane) {
 #pragma unroll
     for (int j = 0; j < 8; j++) {
         const int col = 8 * j + 2 * (lane & 3);
-        p[2 * j] = pack2(col <= row ? d[4 * j] : 0.0f, col + 1 <= row ? d[4 * j + 1] : 0.0f);
-        p[2 * j + 1] = pack2(col <= row + 8 ? d[4 * j + 2] : 0.0f, col + 1 <= row + 8 ? d[4 * j + 3] : 0.0f);
+        p[2 * j] = bf16_pair(col <= row ? d[4 * j] : 0.0f, col + 1 <= row ? d[4 * j + 1] : 0.0f);
+        p[2 * j + 1] = bf16_pair(col <= row + 8 ? d[4 * j + 2] : 0.0f, col + 1 <= row + 8 ? d[4 * j + 3] : 0.0f);
     }
 }
 
@@ -189,12 +182,6 @@ template <int N> IDA_DEV void regs_more() { asm volatile("setmaxnreg.inc.sync.al
 template <int N> IDA_DEV void regs_less() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N)); }
 
 /* ---- copies */
-/* 16 bytes, zeros when !valid. */
-IDA_DEV void cp16(uint32_t to, const void *from, bool valid) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(valid ? 16 : 0) : "memory");
-}
-IDA_DEV void cp_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int N> IDA_DEV void cp_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
 /* A warp loads rows of `cols` bf16, `stride` elements apart, into a panel of 64 rows; the rest zeros. */
 IDA_DEV void load_tile(uint32_t panel, const __nv_bfloat16 *from, int64_t stride, int rows, int cols, int lane) {
     const int row = lane >> 3, piece = lane & 7;
@@ -205,7 +192,7 @@ IDA_DEV void load_tile(uint32_t panel, const __nv_bfloat16 *from, int64_t stride
 #pragma unroll
     for (int i = 0; i < 16; i++, at += 4 * stride) {
         const bool valid = row + 4 * i < valid_rows;
-        cp16((i & 1 ? odd : even) + (uint32_t)(i / 2 * 1024), valid ? at : from, valid);
+        cp_async<16>((i & 1 ? odd : even) + (uint32_t)(i / 2 * 1024), valid ? at : from, valid);
     }
 }
 IDA_DEV uint4 ld_piece(uint32_t panel, int row, int piece) {
@@ -296,8 +283,8 @@ template <bool CONJ> IDA_DEV void times_e(uint32_t *pairs, const float (&t)[64],
             const float s = CONJ ? -1.0f : 1.0f;
             const float xr = t[4 * j + 2 * half], yr = t[4 * j + 2 * half + 1];
             const float xi = t[4 * (j + 8) + 2 * half], yi = t[4 * (j + 8) + 2 * half + 1];
-            pairs[2 * j + half] = pack2(xr * w.x - s * xi * w.y, yr * w.z - s * yi * w.w);
-            pairs[2 * (j + 8) + half] = pack2(xi * w.x + s * xr * w.y, yi * w.z + s * yr * w.w);
+            pairs[2 * j + half] = bf16_pair(xr * w.x - s * xi * w.y, yr * w.z - s * yi * w.w);
+            pairs[2 * (j + 8) + half] = bf16_pair(xi * w.x + s * xr * w.y, yi * w.z + s * yr * w.w);
         }
 }
 

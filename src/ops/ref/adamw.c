@@ -16,6 +16,7 @@ ida_status IDA_REF(adamw)(const ida_device *dev, real *p, real *m, real *v, cons
         m[i] = (real)mi;
         v[i] = (real)vi;
         p[i] = (real)(pi - a->lr * (mi / c1 / (sqrt(vi / c2) + a->eps) + a->weight_decay * pi));
+        if (a->w) a->w[i] = p[i];
     }
     return IDA_OK;
 }

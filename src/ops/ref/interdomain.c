@@ -195,11 +195,11 @@ ida_status IDA_REF(interdomain_step)(const ida_device *dev, const ida_interdomai
                                      int64_t n_seq) {
     (void)dev;
     const int64_t m = a->m, width = a->r + a->d, mw = m * width, per_group = a->h / a->g;
-    cplx *x, *act, *coef;
+    cplx *x, *live, *coef;
     double *z;
     void *mem;
     IDA_TRY(ida_alloc(&mem, mw + 2 * m + width, sizeof(cplx), "interdomain step scratch"));
-    x = mem, act = x + mw, coef = act + m, z = (double *)(coef + m);
+    x = mem, live = x + mw, coef = live + m, z = (double *)(coef + m);
     for (int64_t s = 0; s < n_seq; s++) {
         for (int64_t g = 0; g < a->g; g++) {
             state_load(x, &a->state_in, s, g, mw);
@@ -213,14 +213,14 @@ ida_status IDA_REF(interdomain_step)(const ida_device *dev, const ida_interdomai
             for (int64_t h = g * per_group; h < (g + 1) * per_group; h++) {
                 const real *q = a->q + (s * a->h + h) * a->r;
                 for (int64_t i = 0; i < m; i++) {
-                    act[i] = 0;
-                    for (int64_t j = 0; j < a->r; j++) act[i] += x[i * width + j] * (double)q[j];
-                    if (a->readout == IDA_READOUT_HERMITIAN) act[i] = conj(act[i]);
+                    live[i] = 0;
+                    for (int64_t j = 0; j < a->r; j++) live[i] += x[i * width + j] * (double)q[j];
+                    if (a->readout == IDA_READOUT_HERMITIAN) live[i] = conj(live[i]);
                     coef[i] = 0;
                 }
                 for (int64_t i = 0; i < m; i++) /* c = w(a)^T G */
                     for (int64_t j = 0; j < m; j++)
-                        coef[j] += act[i] * cx((double)prep->g_re[(g * m + i) * m + j], (double)prep->g_im[(g * m + i) * m + j]);
+                        coef[j] += live[i] * cx((double)prep->g_re[(g * m + i) * m + j], (double)prep->g_im[(g * m + i) * m + j]);
                 for (int64_t j = 0; j < a->d; j++) {
                     double sum = 0;
                     for (int64_t i = 0; i < m; i++) sum += re_mul(coef[i], x[i * width + a->r + j]);

@@ -3,12 +3,12 @@
 
 #include "core/mem.h"
 
-ida_status IDA_REF(linear_fwd)(const ida_device *dev, real *y, const real *x, const real *w, int64_t n, int64_t in, int64_t out,
-                               bool add) {
+ida_status IDA_REF(linear_fwd)(const ida_device *dev, real *y, const real *x, const real *w,
+                               const real *c, int64_t n, int64_t in, int64_t out) {
     (void)dev;
     for (int64_t t = 0; t < n; t++)
         for (int64_t o = 0; o < out; o++) {
-            double s = add ? (double)y[t * out + o] : 0.0;
+            double s = c ? (double)c[t * out + o] : 0.0;
             for (int64_t i = 0; i < in; i++) s += (double)x[t * in + i] * (double)w[o * in + i];
             y[t * out + o] = (real)s;
         }

@@ -1,4 +1,4 @@
-/* doctor.c - what this machine offers, as JSON for people and bug reports. Reads only; decides nothing. */
+/* doctor.c - what this machine offers, processors and GPUs, as JSON for people and bug reports. Reads only; decides nothing. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +9,7 @@
 #include "core/cpu.h"
 #include "core/mem.h"
 #include "core/threads.h"
+#include "ops/backend.h"
 
 char *openblas_get_config(void);
 char *openblas_get_corename(void);
@@ -43,15 +44,18 @@ ida_status ida_doctor_json(char **json) {
     char model[256];
     if (uname(&u) != 0) memset(&u, 0, sizeof u);
     proc_value("/proc/cpuinfo", "model name", model, sizeof model);
-    json_t *isas = json_array();
+    char *gpus = NULL;
+    IDA_TRY(ida_backend_doctor(&gpus));
+    json_t *gpu = json_loads(gpus, 0, NULL), *isas = json_array();
+    free(gpus);
     for (int i = 0; i <= (int)ida_cpu_best(); i++) json_array_append_new(isas, json_string(ida_cpu_isa_name((ida_isa)i)));
     const char *override = getenv("OPENBLAS_CORETYPE");
-    json_t *j = json_pack("{s:s, s:s, s:o, s:s, s:i, s:I, s:{s:s, s:s, s:s*}, s:I, s:I, s:s, s:s, s:s, s:n}",
+    json_t *j = json_pack("{s:s, s:s, s:o, s:s, s:i, s:I, s:{s:s, s:s, s:s*}, s:I, s:I, s:s, s:s, s:s, s:o}",
                           "version", ida_version(), "isa", ida_isa_name(), "isas", isas, "cpu", model, "threads", ida_workers(),
                           "cores", (json_int_t)sysconf(_SC_NPROCESSORS_ONLN), "blas", "config", openblas_get_config(), "core",
                           openblas_get_corename(), "OPENBLAS_CORETYPE", override, "memory_bytes", memory_bytes("MemTotal"),
                           "memory_available_bytes", memory_bytes("MemAvailable"), "system", u.sysname, "release", u.release,
-                          "compiler", __VERSION__, "gpu");
+                          "compiler", __VERSION__, "gpu", gpu);
     IDA_FAIL_IF(!j, IDA_E_NOMEM, "out of memory for the machine description");
     char *text = json_dumps(j, JSON_INDENT(2));
     json_decref(j);

@@ -1,0 +1,333 @@
+/* model_check.c - the whole model on a device against the reference on the CPU: losses, logits, every gradient, and the
+ * identities that hold on any device. Needs no cmocka, so that it runs where only the driver is. Exit status 0 when all passed.
+ *
+ * f32: losses and logits 1e-5, each tensor's gradient 1e-4 (relative, 2-norms; fp32 sums in another order through two layers,
+ * where the cpu has 2e-5), log_dt's 1e-3 (one number a head, a sum that cancels; the cpu has 7e-5). Pieces and single steps
+ * against one call: 1e-5.
+ *
+ * bf16: the reference is run a second time on the `rounded` device (rounded.h), which stores what a bf16 device stores, and no
+ * kernel of which is wrong. Allowed is twice its distance from the reference, in the losses, the logits, the whole gradient and
+ * each tensor's gradient of 64 elements or more, and 2^-8 for what it happens to hit and for operands that the cores round
+ * inside. A fixed number would not do: where the output norm divides by a small read-out, storage alone turns the gradient of
+ * "interdomain gate norm" by a cosine of 0.975. Sum of the losses: its tokens' errors, 4 times as independent ones add up, and
+ * twice what the rounded weights do to all of them. Pieces and steps against one call: twice, as both are off.
+ *
+ * To the bit on one device: two runs, and recomputed activations against kept ones. --device rounded is the check of the check.
+ *
+ *     model_check [--device cuda|cuda:N|cpu|rounded] [--only NAME] */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/rng.h"
+#include "model/model.h"
+#include "ops/backend.h"
+#include "rounded.h"
+
+typedef struct row {
+    const char *name;
+    ida_mixer_kind kind;
+    int64_t d, heads, kv, modes, layers;
+    bool gate, output_norm, no_rope, tie, hybrid;
+    ida_readout readout;
+    ida_discretization disc;
+} row;
+
+/* Heads of 64 with 64 modes take the tuned kernels of bf16, heads of 32 and 20 do not. */
+static const row rows[] = {
+    {.name = "softmax", .kind = IDA_MIXER_SOFTMAX, .d = 128, .heads = 2, .kv = 2, .modes = 64},
+    {.name = "softmax grouped", .kind = IDA_MIXER_SOFTMAX, .d = 128, .heads = 4, .kv = 2, .modes = 16},
+    {.name = "softmax gate norm",
+     .kind = IDA_MIXER_SOFTMAX,
+     .d = 128,
+     .heads = 2,
+     .kv = 1,
+     .modes = 16,
+     .gate = true,
+     .output_norm = true},
+    {.name = "interdomain", .kind = IDA_MIXER_INTERDOMAIN, .d = 128, .heads = 2, .kv = 2, .modes = 64},
+    {.name = "interdomain grouped", .kind = IDA_MIXER_INTERDOMAIN, .d = 256, .heads = 4, .kv = 2, .modes = 64},
+    {.name = "interdomain gate norm",
+     .kind = IDA_MIXER_INTERDOMAIN,
+     .d = 128,
+     .heads = 2,
+     .kv = 2,
+     .modes = 64,
+     .gate = true,
+     .output_norm = true},
+    {.name = "interdomain bilinear",
+     .kind = IDA_MIXER_INTERDOMAIN,
+     .d = 64,
+     .heads = 2,
+     .kv = 2,
+     .modes = 16,
+     .readout = IDA_READOUT_BILINEAR,
+     .disc = IDA_DISC_NORM},
+    {.name = "interdomain no rope",
+     .kind = IDA_MIXER_INTERDOMAIN,
+     .d = 128,
+     .heads = 2,
+     .kv = 2,
+     .modes = 64,
+     .no_rope = true,
+     .tie = true},
+    {.name = "interdomain odd", .kind = IDA_MIXER_INTERDOMAIN, .d = 60, .heads = 3, .kv = 3, .modes = 13, .layers = 3},
+    {.name = "dual-linear", .kind = IDA_MIXER_DUAL_LINEAR, .d = 128, .heads = 2, .kv = 2, .modes = 64},
+    {.name = "dual-linear norm",
+     .kind = IDA_MIXER_DUAL_LINEAR,
+     .d = 64,
+     .heads = 2,
+     .kv = 2,
+     .modes = 16,
+     .gate = true,
+     .output_norm = true},
+    {.name = "single-query", .kind = IDA_MIXER_SINGLE_QUERY, .d = 128, .heads = 2, .kv = 2, .modes = 64},
+    {.name = "s4d", .kind = IDA_MIXER_S4D, .d = 128, .heads = 2, .kv = 2, .modes = 64},
+    {.name = "s4d no rope", .kind = IDA_MIXER_S4D, .d = 64, .heads = 2, .kv = 2, .modes = 16, .no_rope = true},
+    {.name = "hybrid", .kind = IDA_MIXER_INTERDOMAIN, .d = 128, .heads = 2, .kv = 2, .modes = 64, .layers = 4, .hybrid = true},
+};
+enum { N_ROWS = sizeof rows / sizeof *rows, VOCAB = 257, N = 261, N_SEQ = 6, T = 150, MOVED = 100, MANY = 64 };
+static const int64_t packed[N_SEQ + 1] = {0, 0, 5, 70, 70, 71, N};
+
+typedef struct check {
+    const char *name;
+    const ida_device *dev;
+    bool bf16;
+    int n, failures;
+    double worst;
+    char worst_at[160];
+} check;
+
+static void must(ida_status st) {
+    if (st == IDA_OK) return;
+    fprintf(stderr, "model_check: %s\n", ida_last_error());
+    exit(1);
+}
+static void *must_alloc(int64_t n, size_t size) {
+    void *p = calloc((size_t)n + 1, size);
+    if (!p) exit(1);
+    return p;
+}
+
+static void result(check *c, const char *what, double error, double limit) {
+    const double part = limit > 0 ? error / limit : error > 0 ? INFINITY : 0;
+    char text[160];
+    snprintf(text, sizeof text, "%s: error %.2e, limit %.2e", what, error, limit);
+    c->n++;
+    if (c->n == 1 || !(part <= c->worst)) c->worst = part, memcpy(c->worst_at, text, sizeof text);
+    if (part <= 1) return;
+    c->failures++;
+    printf("  %s %s, %s\n", c->name, c->bf16 ? "bf16" : "f32", text);
+}
+
+static double distance(const float *x, const float *truth, int64_t n) {
+    double diff = 0, size = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const double e = (double)x[i] - (double)truth[i];
+        diff += e * e, size += (double)truth[i] * (double)truth[i];
+    }
+    return sqrt(diff / (size > 0 ? size : 1));
+}
+/* Twice what rounding costs, and what it happens to hit. */
+static double twice(double rounding) { return 2 * rounding + 0x1p-8; }
+
+static ida_config config_of(const row *r) {
+    ida_config c;
+    must(ida_config_preset("tiny", r->kind, &c));
+    c.vocab_size = VOCAB, c.d_model = r->d, c.n_heads = r->heads, c.n_kv_heads = r->kv, c.state_size = r->modes;
+    c.n_layers = r->layers ? r->layers : 2, c.ffn_hidden = 2 * r->d + 8, c.init_std = 0.1;
+    c.gate = r->gate, c.output_norm = r->output_norm, c.rope = !r->no_rope, c.tie_embeddings = r->tie;
+    c.readout = r->readout, c.discretization = r->disc;
+    for (int i = 0; i < 4 && r->hybrid; i++)
+        c.layer_mixer[i] = (uint8_t)(i == 1 ? IDA_MIXER_SOFTMAX : i == 2 ? IDA_MIXER_S4D : IDA_MIXER_INTERDOMAIN);
+    must(ida_config_check(&c));
+    return c;
+}
+
+/* The same weights for every device: initial values, moved so that gains and biases leave 1 and 0. */
+static ida_model *model_on(const ida_config *cfg, const ida_device *dev) {
+    ida_model *m = NULL;
+    must(ida_model_new(cfg, dev, NULL, &m));
+    float *host = must_alloc(m->table.block, sizeof *host);
+    must(ida_param_init(&m->cfg, &m->table, 11, host));
+    for (int64_t i = 0; i < m->table.n; i++)
+        for (int64_t j = 0; j < m->table.params[i].numel; j++)
+            host[m->table.params[i].offset + j] += (float)(0.05 * (2 * ida_uniform(12, (uint64_t)i, (uint64_t)j) - 1));
+    must(ida_model_upload(m, host));
+    must(ida_model_prepare(m));
+    free(host);
+    return m;
+}
+
+static void random_ids(int32_t *ids, int64_t n, uint64_t seed) {
+    for (int64_t i = 0; i < n; i++) ids[i] = (int32_t)(ida_uniform(seed, IDA_STREAM_TEST, (uint64_t)i) * VOCAB);
+}
+
+/* ---- training: losses and gradients of one packed batch. grads on the host, laid out as the parameters. */
+static void train(const ida_model *m, ida_acts_kind kind, float *losses, float *grads, double *loss) {
+    int32_t ids[N], targets[N];
+    int64_t scored;
+    ida_acts *a = NULL;
+    float *on_device = NULL;
+    random_ids(ids, N, 3), random_ids(targets, N, 4);
+    for (int i = 0; i < N; i += 9) targets[i] = -1;
+    const ida_batch b = {.n_tokens = N, .ids = ids, .targets = targets, .seqs = {.n = N_SEQ, .cu = packed}};
+    must(ida_acts_new(&m->cfg, m->dev, N, N_SEQ, kind, &a));
+    if (losses) must(ida_model_forward(m, a, &b, NULL, losses, NULL, NULL, 0));
+    must(IDA_DEV_CALLOC(m->dev, on_device, m->table.block, "gradients"));
+    must(ida_model_forward_backward(m, a, &b, NULL, 1.0 / N, on_device, loss, &scored, NULL));
+    must(ida_dev_download(m->dev, grads, on_device, m->table.block * (int64_t)sizeof *grads));
+    ida_dev_free(m->dev, on_device);
+    ida_acts_free(a);
+}
+
+/* bf16: rounded, the same model on the rounded device; else NULL. */
+static void check_training(check *c, const ida_model *truth, const ida_model *m, const ida_model *rounded) {
+    const ida_param_table *t = &m->table;
+    float *want = must_alloc(t->block, sizeof *want), *got = must_alloc(t->block, sizeof *got),
+          *again = must_alloc(t->block, sizeof *again);
+    float losses[3][N];
+    double loss[3];
+    train(truth, IDA_ACTS_TRAINING, losses[0], want, &loss[0]);
+    train(m, IDA_ACTS_TRAINING, losses[1], got, &loss[1]);
+    if (rounded) {
+        train(rounded, IDA_ACTS_TRAINING, losses[2], again, &loss[2]);
+        const double e = distance(losses[2], losses[0], N);
+        result(c, "losses", distance(losses[1], losses[0], N), twice(e));
+        result(c, "sum of losses", fabs(loss[1] / loss[0] - 1), 4 * e / sqrt(N) + 2 * fabs(loss[2] / loss[0] - 1));
+        result(c, "whole gradient", distance(got, want, t->block), twice(distance(again, want, t->block)));
+    } else {
+        result(c, "losses", distance(losses[1], losses[0], N), 1e-5);
+        result(c, "sum of losses", fabs(loss[1] / loss[0] - 1), 1e-5);
+    }
+    for (int64_t i = 0; i < t->n; i++) {
+        const ida_param *p = &t->params[i];
+        const float *truly = want + p->offset;
+        const double e = distance(got + p->offset, truly, p->numel);
+        if (!rounded) result(c, p->name, e, strstr(p->name, "log_dt") ? 1e-3 : 1e-4);
+        else if (p->numel >= MANY) result(c, p->name, e, twice(distance(again + p->offset, truly, p->numel)));
+    }
+    train(m, IDA_ACTS_TRAINING, NULL, again, &loss[2]);
+    result(c, "second run, other bits", memcmp(got, again, (size_t)t->block * sizeof *got) != 0 || loss[1] != loss[2], 0);
+    train(m, IDA_ACTS_RECOMPUTE, NULL, again, &loss[2]);
+    result(c, "recomputed, other bits", memcmp(got, again, (size_t)t->block * sizeof *got) != 0 || loss[1] != loss[2], 0);
+    free(want), free(got), free(again);
+}
+
+/* ---- inference: T tokens in pieces of given lengths (0 ends; the last one is repeated), logits of all. state: kept, or NULL =
+ * own. */
+static void run_pieces(const ida_model *m, const int32_t *ids, int64_t from, int64_t to, const int64_t *pieces, ida_state *s,
+                       float *logits) {
+    ida_acts *a = NULL;
+    int64_t list[T];
+    for (int i = 0; i < T; i++) list[i] = i;
+    must(ida_acts_new(&m->cfg, m->dev, T, 1, IDA_ACTS_FORWARD, &a));
+    for (int i = 0; from < to; i += pieces[i + 1] > 0) {
+        const int64_t n = pieces[i] < to - from ? pieces[i] : to - from, cu[2] = {0, n};
+        const ida_batch b = {.n_tokens = n, .ids = ids + from, .seqs = {.n = 1, .cu = cu}};
+        must(ida_model_forward(m, a, &b, s, NULL, logits + from * VOCAB, list, n));
+        from += n;
+    }
+    ida_acts_free(a);
+}
+static void run_fresh(const ida_model *m, const int32_t *ids, const int64_t *pieces, float *logits) {
+    ida_state *s = NULL;
+    must(ida_state_new(&m->cfg, m->dev, 1, &s));
+    run_pieces(m, ids, 0, T, pieces, s, logits);
+    ida_state_free(s);
+}
+
+static void check_inference(check *c, const ida_model *truth, const ida_model *m, const ida_model *rounded) {
+    static const int64_t whole[] = {T, 0}, cut[] = {1, 64, 7, 1, 30, 0}, step[] = {1, 0}, last[] = {40, 1, 0};
+    const int64_t n = (int64_t)T * VOCAB, late = (int64_t)MOVED * VOCAB;
+    double limit = 1e-5, late_limit = 1e-5;
+    float *want = must_alloc(n, sizeof *want), *one = must_alloc(n, sizeof *one), *other = must_alloc(n, sizeof *other);
+    int32_t ids[T];
+    random_ids(ids, T, 5);
+    run_fresh(truth, ids, whole, want);
+    if (rounded) {
+        run_fresh(rounded, ids, whole, one);
+        limit = twice(distance(one, want, n)), late_limit = twice(distance(one + late, want + late, n - late));
+    }
+    run_fresh(m, ids, whole, one);
+    result(c, "logits", distance(one, want, n), limit);
+    run_fresh(m, ids, cut, other);
+    result(c, "pieces against one call", distance(other, one, n), limit);
+    run_fresh(m, ids, step, other);
+    result(c, "steps against one call", distance(other, one, n), limit);
+    run_fresh(m, ids, step, one);
+    result(c, "steps again, other bits", memcmp(other, one, (size_t)n * sizeof *one) != 0, 0);
+
+    /* A state that began on the reference goes on on the device. */
+    ida_state *s = NULL, *moved = NULL;
+    must(ida_state_new(&truth->cfg, truth->dev, 1, &s));
+    run_pieces(truth, ids, 0, MOVED, whole, s, other);
+    must(ida_state_move(&m->cfg, s, m->dev, &moved));
+    run_pieces(m, ids, MOVED, T, last, moved, other);
+    result(c, "state moved to the device", distance(other + late, want + late, n - late), late_limit);
+    ida_state_free(moved);
+    ida_state_free(s);
+    free(want), free(one), free(other);
+}
+
+/* A model that went to the device and back has the same weights. */
+static void check_move(check *c, const ida_model *truth) {
+    ida_model *there = NULL, *back = NULL;
+    uint64_t hash[3];
+    must(ida_model_move(truth, c->dev, &there));
+    must(ida_model_move(there, truth->dev, &back));
+    must(ida_model_hash(truth, &hash[0]));
+    must(ida_model_hash(there, &hash[1]));
+    must(ida_model_hash(back, &hash[2]));
+    result(c, "moved, other weights", hash[0] != hash[1] || hash[0] != hash[2], 0);
+    ida_model_free(back);
+    ida_model_free(there);
+}
+
+/* More memory than any device has: the line says how much was asked, for what, and what to lower; the device goes on. */
+static void check_memory(check *c) {
+    void *p = c;
+    const ida_status st = ida_dev_alloc(c->dev, &p, INT64_C(1) << 46, 1, "a test of much");
+    const char *text = ida_last_error();
+    const bool said = strstr(text, "70368744177664 bytes") && strstr(text, "for a test of much") && strstr(text, "lower micro_batch");
+    result(c, "too much memory, other than a clear line", st != IDA_E_NOMEM || p || !said, 0);
+    must(ida_dev_alloc(c->dev, &p, 1 << 20, 1, "a test of little"));
+    ida_dev_free(c->dev, p);
+    must(ida_dev_sync(c->dev));
+}
+
+int main(int argc, char **argv) {
+    const char *name = "cuda", *only = NULL;
+    int failures = 0, ran = 0;
+    for (int i = 1; i + 1 < argc; i += 2) {
+        if (!strcmp(argv[i], "--device")) name = argv[i + 1];
+        else if (!strcmp(argv[i], "--only")) only = argv[i + 1];
+        else return fprintf(stderr, "usage: model_check [--device cuda|cuda:N|cpu|rounded] [--only NAME]\n"), 2;
+    }
+    const bool emulated = !strcmp(name, "rounded");
+    for (int dtype = emulated; dtype < (strcmp(name, "cpu") ? 2 : 1); dtype++) {
+        const ida_device *dev = &rounded_device;
+        if (!emulated) must(ida_device_open(name, dtype ? IDA_BF16 : IDA_F32, &dev));
+        for (int i = 0; i < N_ROWS; i++) {
+            if (only && strcmp(only, rows[i].name)) continue;
+            check c = {.name = rows[i].name, .dev = dev, .bf16 = dtype == 1};
+            const ida_config cfg = config_of(&rows[i]);
+            ida_model *truth = model_on(&cfg, &ida_ref_device), *m = model_on(&cfg, dev),
+                      *rounded = c.bf16 ? model_on(&cfg, &rounded_device) : NULL;
+            check_training(&c, truth, m, rounded);
+            check_inference(&c, truth, m, rounded);
+            if (!ida_on_host(dev)) check_move(&c, truth), check_memory(&c);
+            ida_model_free(rounded);
+            ida_model_free(m);
+            ida_model_free(truth);
+            printf("%-22s %-4s %3d checks, worst %s  %s\n", c.name, dtype ? "bf16" : "f32", c.n, c.worst_at,
+                   c.failures ? "FAIL" : "ok");
+            failures += c.failures, ran++;
+            fflush(stdout);
+        }
+    }
+    if (!ran) return fprintf(stderr, "model_check: no row is called %s\n", only), 2;
+    printf(failures ? "%d FAILED\n" : "all passed\n", failures);
+    return failures > 0;
+}

@@ -1,0 +1,62 @@
+#!/bin/sh
+# sanitize.sh - compute-sanitizer over the checks of every op, in both dtypes: memcheck and initcheck, and racecheck where kernels use
+# shared memory. Parallel; some minutes on 16 cores. Cases are thinned (ops_check --thin) and tensors past 2^31 elements left out.
+# usage: tests/cuda/sanitize.sh OPS_CHECK [OP...]
+# One line per tool and op; exit 1 when one of them is not clean. SANITIZER=path, JOBS=N, LIMIT=seconds for each.
+# Attention runs our own kernels: cuDNN's are not ours to mend.
+set -u
+if [ "${1-}" = --one ]; then # --one CHECK FOLDER TOOL OP
+    check=$2 out=$3/$4.$5.txt tool=$4 op=$5
+    begun=$(date +%s)
+    IDA_ATTENTION=own timeout -k 10 "$LIMIT" "$SANITIZER" --tool "$tool" --print-limit 5 --error-exitcode 99 \
+        "$check" --here --thin --no-large --only "$op" >"$out" 2>&1
+    rc=$?
+    # "ERROR SUMMARY: 0 errors", "RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)"
+    summary=$(sed -n 's/^=* *\(ERROR\|RACECHECK\) SUMMARY: //p' "$out" | tail -n 1)
+    if [ $rc -eq 124 ] || [ $rc -eq 137 ]; then verdict="not done after $LIMIT s"
+    elif [ $rc -eq 0 ] && case $summary in '0 errors'* | '0 hazards'*) true ;; *) false ;; esac; then verdict=clean
+    elif [ -z "$summary" ]; then verdict="no summary, exit $rc"
+    elif [ $rc -ne 99 ] && case $summary in '0 errors'* | '0 hazards'*) true ;; *) false ;; esac; then verdict="clean, but the check failed (exit $rc)"
+    else verdict=$summary
+    fi
+    text=$(printf '%-9s %-22s %3d s  %s' "$tool" "$op" $(($(date +%s) - begun)) "$verdict")
+    if [ "$verdict" = clean ]; then
+        printf '%s\n' "$text"
+    else
+        : >"$out.bad"
+        # one write, so that two failures do not mix
+        printf '%s\n%s\n' "$text" "$(grep -v '^=* *$' "$out" | head -n 25 | cut -c1-200 | sed 's/^/    /')"
+    fi
+    exit 0
+fi
+
+[ $# -ge 1 ] || { echo 'usage: tests/cuda/sanitize.sh OPS_CHECK [OP...]' >&2; exit 2; }
+check=$1; shift
+SANITIZER=${SANITIZER:-$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer /usr/local/cuda/compute-sanitizer/compute-sanitizer 2>/dev/null | head -n 1)}
+LIMIT=${LIMIT:-200} JOBS=${JOBS:-$(nproc 2>/dev/null || echo 2)}
+[ -n "$SANITIZER" ] || { echo 'sanitize.sh: no compute-sanitizer here: it comes with the CUDA toolkit; or set SANITIZER' >&2; exit 2; }
+export SANITIZER LIMIT
+work=$(mktemp -d) || exit 2
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM
+
+ops=${*:-$("$check" --list | grep -v '^large_')}
+[ -n "$ops" ] || exit 2
+# The longest first, so that none of them begins last.
+heavy='interdomain_chunk_bwd interdomain_chunk_fwd s4d_chunk_bwd attention_bwd linear_fwd s4d_chunk_fwd attention_fwd stream_bwd linear_bwd interdomain_seq_bwd'
+for op in $ops; do
+    rank=9
+    case " $heavy " in *" $op "*) rank=1 ;; esac
+    for tool in memcheck initcheck racecheck; do
+        case $tool.$op in
+        # kernels without shared memory: elementwise, or a warp a row
+        racecheck.embed_fwd | racecheck.swiglu_* | racecheck.rope | racecheck.adamw | racecheck.to_act | racecheck.from_act) continue ;;
+        racecheck.*) echo "$((rank - 1)) $tool $op" ;;
+        *) echo "$rank $tool $op" ;;
+        esac
+    done
+done | sort -n -s -k1,1 | while read -r _ tool op; do echo "$tool $op"; done |
+    xargs -P "$JOBS" -L 1 sh "$0" --one "$check" "$work"
+n=$(find "$work" -name '*.txt' | wc -l) bad=$(find "$work" -name '*.bad' | wc -l)
+echo "$n runs, $bad not clean"
+[ "$n" -gt 0 ] && [ "$bad" -eq 0 ]

@@ -1,0 +1,267 @@
+/* test_device.c - training, sessions, files and the mixer on a device with memory of its own (backend_host.c): the same run as in
+ * one piece, everything given back, and nothing lost when the device is full or gone. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <dlfcn.h>
+#include <libgen.h>
+#include <limits.h>
+#include <math.h>
+
+#include "backend_host.h"
+#include "io/checkpoint.h"
+#include "ops/backend.h"
+#include "tiny_run.h"
+
+static backend_host_control *device;
+
+static ida_train_options device_run(const char *run) {
+    ida_train_options o = tiny_options(IDA_MIXER_INTERDOMAIN, tiny_standard_data(), run);
+    o.device = "cuda";
+    o.config.layer_mixer[1] = IDA_MIXER_SOFTMAX;
+    o.eval_every = 4;
+    o.eval_tokens = 48;
+    return o;
+}
+
+static int stop_at_5(void *user, const ida_train_event *e) {
+    (void)user;
+    return e->kind == IDA_EVENT_STEP && e->step == 5;
+}
+
+static void same_end(const char *a, const char *b) {
+    static const char *const file[] = {"model.safetensors", "optimizer.safetensors", "trainer_state.json"};
+    char x[200], y[200];
+    snprintf(x, sizeof x, "%s/step-00000012", a);
+    snprintf(y, sizeof y, "%s/step-00000012", b);
+    for (size_t i = 0; i < sizeof file / sizeof *file; i++) tiny_same_file(x, y, file[i]);
+}
+
+static void a_run_is_stopped_resumed_and_checkpointed_as_on_the_cpu(void **state) {
+    (void)state;
+    const char *whole = tiny_dir("whole"), *parts = tiny_dir("parts"), *again = tiny_dir("again");
+    ida_train_options o = device_run(whole);
+    OK(ida_train(&o, NULL, NULL));
+    assert_int_equal(device->live, 0);
+    o.out_dir = parts;
+    o.resume = true;
+    assert_int_equal(ida_train(&o, stop_at_5, NULL), IDA_E_CANCELLED);
+    OK(ida_train(&o, NULL, NULL));
+    same_end(whole, parts);
+    o.out_dir = again;
+    o.activation_checkpointing = true;
+    OK(ida_train(&o, NULL, NULL));
+    same_end(whole, again);
+
+    ida_model *here = NULL, *there = NULL;
+    uint64_t a, b;
+    OK(ida_model_load(whole, &here));
+    OK(ida_model_load_on(whole, "cuda:0", IDA_F32, &there));
+    OK(ida_model_hash(here, &a));
+    OK(ida_model_hash(there, &b));
+    assert_true(a == b);
+    const float *data;
+    OK(ida_model_tensor(there, 0, NULL, NULL, NULL, NULL));
+    assert_int_equal(ida_model_tensor(there, 0, NULL, NULL, NULL, &data), IDA_E_UNSUPPORTED);
+    const char *saved = tiny_dir("saved");
+    OK(ida_model_save(there, saved));
+    ida_model_free(here);
+    ida_model_free(there);
+    OK(ida_model_load(saved, &here));
+    OK(ida_model_hash(here, &b));
+    assert_true(a == b);
+    ida_model_free(here);
+    assert_int_equal(device->live, 0);
+}
+
+/* The k-th allocation fails, for every k until none does. */
+static void a_full_device_gives_everything_back_wherever_it_was_met(void **state) {
+    (void)state;
+    const char *run = tiny_dir("full");
+    ida_train_options o = device_run(run);
+    o.resume = true;
+    assert_int_equal(ida_train(&o, stop_at_5, NULL), IDA_E_CANCELLED);
+    ida_status st = IDA_E_NOMEM;
+    int64_t k = 0;
+    for (; st == IDA_E_NOMEM; k++) {
+        ida_trainer *t = NULL;
+        device->allocs = 0;
+        device->fail_alloc = k;
+        st = ida_trainer_open(&o, NULL, NULL, &t);
+        if (st == IDA_E_NOMEM) assert_string_equal(ida_last_error(), "the device is full");
+        ida_trainer_close(t);
+        assert_int_equal(device->live, 0);
+    }
+    assert_int_equal(st, IDA_OK);
+    assert_true(k > 5); /* weights, gradients, two moments, activations; then none failed */
+    static const int32_t ids[] = {1, 2, 3, 4, 5, 6, 7};
+    st = IDA_E_NOMEM;
+    for (k = 0; st == IDA_E_NOMEM; k++) {
+        ida_model *m = NULL;
+        ida_session *s = NULL, *clone = NULL;
+        device->allocs = 0;
+        device->fail_alloc = k;
+        st = ida_model_load_on(run, "cuda", IDA_F32, &m);
+        if (st == IDA_OK) st = ida_session_create(m, &s);
+        if (st == IDA_OK) st = ida_session_feed(s, ids, 7, NULL);
+        if (st == IDA_OK) st = ida_session_clone(s, &clone);
+        if (st == IDA_OK) st = ida_session_feed(clone, ids, 1, NULL);
+        ida_session_free(clone);
+        ida_session_free(s);
+        ida_model_free(m);
+        assert_int_equal(device->live, 0);
+    }
+    assert_int_equal(st, IDA_OK);
+    const char *golden = IDA_TEST_DATA "/golden/packed.safetensors";
+    char out[200];
+    snprintf(out, sizeof out, "%s/mixer.safetensors", tiny_root());
+    st = IDA_E_NOMEM;
+    for (k = 0; st == IDA_E_NOMEM; k++) {
+        device->allocs = 0;
+        device->fail_alloc = k;
+        st = ida_mixer_file(golden, out, IDA_FORM_CHUNKED, IDA_F32, 0, "cuda");
+        assert_int_equal(device->live, 0);
+    }
+    assert_int_equal(st, IDA_OK);
+    assert_true(k > 30);
+    device->fail_alloc = -1;
+}
+
+static int64_t newest(const char *run) {
+    char *dir = NULL;
+    int64_t step = -1;
+    OK(ida_checkpoint_find(run, &dir, &step));
+    ida_free(dir);
+    return step;
+}
+
+static void what_was_done_is_saved_when_an_op_finds_the_device_full(void **state) {
+    (void)state;
+    const char *whole = tiny_dir("whole"), *run = tiny_dir("starved");
+    ida_train_options o = device_run(whole);
+    device->products = 0;
+    OK(ida_train(&o, NULL, NULL));
+    const int64_t all = device->products;
+    o.out_dir = run;
+    o.resume = true;
+    device->products = 0;
+    device->fail_product = all / 2;
+    assert_int_equal(ida_train(&o, NULL, NULL), IDA_E_NOMEM);
+    assert_non_null(strstr(ida_last_error(), "the device is full"));
+    assert_non_null(strstr(ida_last_error(), "layer "));
+    assert_int_equal(device->live, 0);
+    const int64_t step = newest(run);
+    assert_in_range(step, 4, 8);
+    device->fail_product = -1;
+    OK(ida_train(&o, NULL, NULL));
+    same_end(whole, run);
+}
+
+static void a_lost_device_leaves_the_newest_checkpoint_and_its_own_message(void **state) {
+    (void)state;
+    const char *run = tiny_dir("lost");
+    ida_train_options o = device_run(run);
+    o.save_every = 3;
+    o.eval_every = 0;
+    o.resume = true;
+    device->products = 0;
+    device->fail_product = 5 * o.batch / o.micro_batch * (7 + 2 * 7); /* in the course of a step between two checkpoints */
+    device->break_there = true;
+    assert_int_equal(ida_train(&o, NULL, NULL), IDA_E_IO);
+    assert_non_null(strstr(ida_last_error(), "the device is lost"));
+    assert_non_null(strstr(ida_last_error(), "layer "));
+    assert_int_equal(device->live, 0);
+    const int64_t step = newest(run);
+    assert_true(step == 3 || step == 6);
+    device->broken = device->break_there = false;
+    device->fail_product = -1;
+    OK(ida_train(&o, NULL, NULL));
+    assert_int_equal(newest(run), 12);
+}
+
+static void a_run_that_does_not_fit_the_device_is_refused(void **state) {
+    (void)state;
+    const char *run = tiny_dir("large");
+    ida_train_options o = device_run(run);
+    device->available = 1000;
+    assert_int_equal(ida_train(&o, NULL, NULL), IDA_E_NOMEM);
+    assert_non_null(strstr(ida_last_error(), "the device has 1000 B available"));
+    assert_false(ida_exists(run));
+    device->available = INT64_MAX;
+}
+
+static void feed_rest(ida_session *s, float *logits) {
+    static const int32_t rest[] = {9, 8, 7, 3, 4};
+    OK(ida_session_feed(s, rest, 4, NULL));
+    OK(ida_session_feed(s, rest + 4, 1, logits));
+}
+
+static void a_session_goes_through_a_file_and_between_devices(void **state) {
+    (void)state;
+    const char *run = tiny_dir("session");
+    ida_train_options o = device_run(run);
+    o.steps = 2;
+    OK(ida_train(&o, NULL, NULL));
+    char file[200];
+    snprintf(file, sizeof file, "%s/state.bin", tiny_root());
+    static const int32_t ids[] = {1, 2, 3, 4, 5, 6, 7};
+    float want[TINY_VOCAB], got[TINY_VOCAB], cpu[TINY_VOCAB];
+    ida_model *there = NULL, *here = NULL;
+    ida_session *s = NULL, *back = NULL, *moved = NULL;
+    OK(ida_model_load_on(run, "cuda", IDA_F32, &there));
+    OK(ida_model_load(run, &here));
+    OK(ida_session_create(there, &s));
+    OK(ida_session_feed(s, ids, 7, NULL));
+    OK(ida_session_save(s, file));
+    feed_rest(s, want);
+    OK(ida_session_create(there, &back));
+    OK(ida_session_load(back, file));
+    feed_rest(back, got);
+    assert_memory_equal(want, got, sizeof want);
+    OK(ida_session_create(here, &moved));
+    OK(ida_session_load(moved, file));
+    feed_rest(moved, cpu);
+    for (int i = 0; i < TINY_VOCAB; i++) assert_true(fabsf(cpu[i] - want[i]) < 1e-4f);
+    ida_session_free(s);
+    ida_session_free(back);
+    ida_session_free(moved);
+    ida_model_free(here);
+    ida_model_free(there);
+    assert_int_equal(device->live, 0);
+}
+
+/* Before any test: the backend beside this program, and its controls. */
+static int find_device(void **state) {
+    (void)state;
+    char self[PATH_MAX], path[PATH_MAX + 32];
+    const ida_device *dev = NULL;
+    if (!realpath("/proc/self/exe", self)) return -1;
+    snprintf(path, sizeof path, "%s/backend_host.so", dirname(self));
+    setenv("IDA_CUDA_BACKEND", path, 1);
+    if (ida_device_open("cuda", IDA_F32, &dev)) return -1;
+    void *so = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
+    device = so ? dlsym(so, "backend_host") : NULL;
+    return device ? 0 : -1;
+}
+static int clean(void **state) {
+    (void)state;
+    tiny_clean();
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_run_is_stopped_resumed_and_checkpointed_as_on_the_cpu),
+        cmocka_unit_test(a_full_device_gives_everything_back_wherever_it_was_met),
+        cmocka_unit_test(what_was_done_is_saved_when_an_op_finds_the_device_full),
+        cmocka_unit_test(a_lost_device_leaves_the_newest_checkpoint_and_its_own_message),
+        cmocka_unit_test(a_run_that_does_not_fit_the_device_is_refused),
+        cmocka_unit_test(a_session_goes_through_a_file_and_between_devices),
+    };
+    return cmocka_run_group_tests_name("train/device", tests, find_device, clean);
+}
