@@ -70,7 +70,7 @@ struct ida_tokenizer {
     int32_t unk;                        /* -1 = none: unknown characters vanish */
     bool ignore_merges, byte_fallback, fuse_unk, all_bytes;
     bool same_rank;                     /* merges with one product share its rank (SentencePiece) */
-    bool in_parts;                      /* a text may be cut between a non-blank and a blank and its parts encoded alone */
+    bool in_parts;                      /* a text may be cut (ida_text_last_cut) and its parts encoded alone */
     int lock;                           /* 1 = `shared` is in use */
     ida_encoder *shared;
 };

@@ -137,20 +137,34 @@ static void one_token_shards(void **state) {
 }
 
 /* Long documents are encoded in parts; the ids are those of the whole. */
+/* Long documents are encoded in parts: a pattern may take a newline along with the mark before it, so cuts must mind it. */
 static void a_long_document_gives_the_ids_of_the_whole(void **state) {
+    static const char *const files[] = {"trained.json", "qwen.json", "llama3.json", "metaspace.json"};
     size_t n = 3 << 20;
     char *text = malloc(n);
-    for (size_t i = 0; i < n; i++) text[i] = "the state, it's  12\n\n-- no"[(i * 7 + i / 31) % 26];
+    for (size_t i = 0; i < n; i++) text[i] = "the state,\nit's  12\n\n--\nno\t<th"[(i * 7 + i / 31) % 34];
     put_file(in_dir(*state, "long.txt"), text, (int64_t)n);
-    ida_pack_stats s;
-    assert_int_equal(pack(in_dir(*state, "long.txt"), in_dir(*state, "long"), 0, 0, false, &s), IDA_OK);
-    int64_t k, m;
-    int32_t *ids = all_tokens(in_dir(*state, "long"), "train", &m), *want;
-    assert_int_equal(ida_tokenizer_encode(tok, text, n, false, &want, &k), IDA_OK);
-    assert_int_equal(m, k + 1);
-    assert_memory_equal(ids + 1, want, (size_t)k * sizeof *ids);
-    ida_ids_free(want);
-    free(ids);
+    for (int f = 0; f < 4; f++) {
+        char name[512], out[1024];
+        ida_tokenizer *t = NULL;
+        const char *const inputs[] = {in_dir(*state, "long.txt")};
+        snprintf(out, sizeof out, "%s", in_dir(*state, files[f]));
+        ida_pack_options o = {.inputs = inputs, .n_inputs = 1, .out_dir = out};
+        snprintf(name, sizeof name, IDA_TEST_DATA "/tokenizer/%s", files[f]);
+        assert_int_equal(ida_tokenizer_load(name, &t), IDA_OK);
+        assert_int_equal(t->in_parts, f < 2); /* the other two look across the cut: "two words", a mark in front */
+        if (ida_tokenizer_eos(t) >= 0) {
+            assert_int_equal(ida_data_pack(t, &o, NULL, NULL, NULL), IDA_OK);
+            int64_t k, m;
+            int32_t *ids = all_tokens(out, "train", &m), *want;
+            assert_int_equal(ida_tokenizer_encode(t, text, n, false, &want, &k), IDA_OK);
+            assert_int_equal(m, k + 1);
+            assert_memory_equal(ids + 1, want, (size_t)k * sizeof *ids);
+            ida_ids_free(want);
+            free(ids);
+        }
+        ida_tokenizer_free(t);
+    }
     free(text);
 }
 

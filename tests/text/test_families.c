@@ -17,7 +17,8 @@
 
 #define FOLDER IDA_TEST_DATA "/tokenizer/"
 #define OK(call) do { if ((call) != IDA_OK) fail_msg("%s: %s", #call, ida_last_error()); } while (0)
-static const char *const families[] = {"llama3", "split", "metaspace"};
+static const char *const families[] = {"llama3", "split", "metaspace", "qwen", "smollm", "falcon", "mistral", "gemma", "words"};
+enum { FAMILIES = sizeof families / sizeof *families };
 
 static ida_tokenizer *load(const char *file) {
     char path[512];
@@ -99,7 +100,7 @@ static void check_texts(const ida_tokenizer *t, const char *name) {
 
 static void ids_and_texts_equal_the_reference(void **state) {
     (void)state;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < FAMILIES; i++) {
         ida_tokenizer *t = family(i);
         check_ids(t, families[i]);
         check_texts(t, families[i]);
@@ -108,14 +109,14 @@ static void ids_and_texts_equal_the_reference(void **state) {
 }
 
 static void saved_file_gives_the_same_tokenizer(void **state) {
-    for (int i = 0; i < 4; i++) {
-        const char *name = i < 3 ? families[i] : "sp";
-        ida_tokenizer *t = i < 3 ? family(i) : load("sp.model"), *again = NULL;
+    for (int i = 0; i <= FAMILIES; i++) {
+        const char *name = i < FAMILIES ? families[i] : "sp";
+        ida_tokenizer *t = i < FAMILIES ? family(i) : load("sp.model"), *again = NULL;
         OK(ida_tokenizer_save(t, in_dir(*state, "tokenizer.json")));
         OK(ida_tokenizer_load(*state, &again));
         assert_true(ida_tokenizer_hash(t) == ida_tokenizer_hash(again));
         check_ids(again, name);
-        if (i < 3) check_texts(again, name);
+        if (i < FAMILIES) check_texts(again, name);
         ida_tokenizer_free(t);
         ida_tokenizer_free(again);
     }
@@ -390,13 +391,13 @@ static void patterns_that_cannot_run_are_refused(void **state) {
 static void compiled_form_is_the_same_tokenizer(void **state) {
     const uint64_t key[2] = {1, 2}, other[2] = {1, 3};
     const char *path = in_dir(*state, "compiled");
-    for (int i = 0; i < 4; i++) {
-        ida_tokenizer *t = i < 3 ? family(i) : load("sp.model"), *again = NULL;
+    for (int i = 0; i <= FAMILIES; i++) {
+        ida_tokenizer *t = i < FAMILIES ? family(i) : load("sp.model"), *again = NULL;
         OK(ida_compiled_save(t, key, path));
         OK(ida_compiled_load(path, key, &again));
         assert_true(ida_tokenizer_hash(t) == ida_tokenizer_hash(again));
-        check_ids(again, i < 3 ? families[i] : "sp");
-        if (i < 3) check_texts(again, families[i]);
+        check_ids(again, i < FAMILIES ? families[i] : "sp");
+        if (i < FAMILIES) check_texts(again, families[i]);
         ida_tokenizer_free(again);
         again = NULL;
         assert_int_equal(ida_compiled_load(path, other, &again), IDA_E_FORMAT);
