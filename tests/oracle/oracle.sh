@@ -27,7 +27,7 @@ if [ "$(cat "$venv/installed" 2>/dev/null)" != "$packages" ]; then
     command -v python3 >/dev/null || skip_all "no python3"
     mkdir -p build
     rm -rf "$venv"
-    install_packages >build/oracle.log 2>&1 || skip_all "$packages cannot be installed: $(reason build/oracle.log)"
+    install_packages >build/oracle.log 2>&1 || skip_all "$packages cannot be installed (build/oracle.log): $(reason build/oracle.log)"
     echo "$packages" >"$venv/installed"
 fi
 
