@@ -7,6 +7,8 @@
 
 #include <cmocka.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "core/file.h"
 #include "core/mem.h"
@@ -469,6 +471,78 @@ static void large_file_is_compiled_once(void **state) {
     free(text);
 }
 
+/* A file of 300 KB, the same tokenizer as ever, other bytes for every number. */
+static void put_large(const char *path, int number) {
+    int64_t n;
+    char *text = get_file(FOLDER "metaspace.json", &n), *large = malloc((size_t)n + 300000);
+    memcpy(large, text, (size_t)n);
+    memset(large + n, ' ', 300000);
+    for (int i = 0; i < 8; i++)
+        if (number >> i & 1) large[n + i] = '\n';
+    put_file(path, large, n + 300000);
+    free(large);
+    free(text);
+}
+
+static void the_cache_keeps_what_was_used_last_and_makes_no_home(void **state) {
+    const char *path = in_dir(*state, "many.json"), *home = in_dir(*state, "home"), *inside = in_dir(*state, "home/.cache/idattn");
+    char *old = getenv("HOME") ? strdup(getenv("HOME")) : NULL;
+    ida_tokenizer *t = NULL;
+    unsetenv("XDG_CACHE_HOME");
+    setenv("HOME", home, 1);
+    put_large(path, 0);
+    OK(ida_tokenizer_load(path, &t));
+    ida_tokenizer_free(t);
+    assert_false(ida_exists(home));
+    mkdir(home, 0700);
+    OK(ida_tokenizer_load(path, &t));
+    ida_tokenizer_free(t);
+    assert_int_equal(entries(inside), 1);
+    char **first = NULL;
+    int64_t k;
+    OK(ida_list_dir(inside, &first, &k));
+    for (int number = 1; number <= 20; number++) {
+        put_large(path, number);
+        OK(ida_tokenizer_load(path, &t));
+        ida_tokenizer_free(t);
+        put_large(path, 0); /* the first is used again and again */
+        OK(ida_tokenizer_load(path, &t));
+        ida_tokenizer_free(t);
+        assert_int_equal(entries(inside), number < 16 ? number + 1 : 16);
+    }
+    assert_true(ida_exists(in_dir(inside, first[0])));
+    ida_names_free(first, k);
+    if (old) setenv("HOME", old, 1);
+    free(old);
+}
+
+/* Processes that start at once on an empty cache: all have the tokenizer, one entry is left, and it is whole. */
+static void processes_share_the_cache(void **state) {
+    enum { CHILDREN = 6 };
+    const char *path = in_dir(*state, "shared.json"), *inside = in_dir(*state, "shared/idattn");
+    setenv("XDG_CACHE_HOME", in_dir(*state, "shared"), 1);
+    put_large(path, 77);
+    pid_t child[CHILDREN];
+    for (int i = 0; i < CHILDREN; i++) {
+        child[i] = fork();
+        assert_true(child[i] >= 0);
+        if (child[i]) continue;
+        ida_tokenizer *t = NULL;
+        _exit(ida_tokenizer_load(path, &t) != IDA_OK);
+    }
+    for (int i = 0; i < CHILDREN; i++) {
+        int status;
+        assert_int_equal(waitpid(child[i], &status, 0), child[i]);
+        assert_int_equal(status, 0);
+    }
+    assert_int_equal(entries(inside), 1);
+    ida_tokenizer *t = NULL;
+    OK(ida_tokenizer_load(path, &t));
+    check_ids(t, "metaspace");
+    ida_tokenizer_free(t);
+    unsetenv("XDG_CACHE_HOME");
+}
+
 /* ---- SentencePiece models that are not ours */
 
 static void put_varint(ida_buf *b, uint64_t v) {
@@ -584,6 +658,8 @@ int main(void) {
         cmocka_unit_test(compiled_form_is_the_same_tokenizer),
         cmocka_unit_test(damaged_compiled_files_are_refused),
         cmocka_unit_test(large_file_is_compiled_once),
+        cmocka_unit_test(the_cache_keeps_what_was_used_last_and_makes_no_home),
+        cmocka_unit_test(processes_share_the_cache),
         cmocka_unit_test(unsupported_sentencepiece_models_are_refused),
         cmocka_unit_test(damaged_sentencepiece_models_are_refused_or_whole),
     };
