@@ -166,9 +166,10 @@ ida_status ida_pack_step(ida_packer *p, const ida_pack_batch *done, ida_pack_put
 
 static void tell_bad_rows(ida_packer *p, const ida_pack_batch *b) {
     for (int64_t i = 0; i < b->n_bad; i++) {
-        const ida_pack_row *r = &b->bad[i];
         p->bad_rows++;
-        if (i >= IDA_PACK_LISTED_ROWS || !r->path || !r->why) continue;
+        if (i >= IDA_PACK_LISTED_ROWS) continue;
+        const ida_pack_row *r = &b->bad[i];
+        if (!r->path || !r->why) continue;
         if (p->bad_rows <= MAX_LOGGED_ROWS) ida_log("%s:%lld: row passed over: %s", r->path, (long long)r->row, r->why);
         if (p->bad_rows == MAX_LOGGED_ROWS)
             ida_log("further bad rows are counted, not shown; manifest.json lists the first %d", IDA_PACK_LISTED_ROWS);

@@ -363,8 +363,8 @@ static ida_status next_row(ida_text_reader *r, const char **text, int64_t *n, bo
         }
         while (blank < len && is_blank(s[blank])) blank++;
         if (blank == len) continue;
-        json_error_t error;
-        r->row = json_loadb(s, (size_t)len, JSON_ALLOW_NUL, &error);
+        json_error_t error; /* numbers are not looked at: an id of 64 bits without sign is no bad row */
+        r->row = json_loadb(s, (size_t)len, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &error);
         if (!r->row) {
             IDA_FAIL_IF(json_error_code(&error) == json_error_out_of_memory, IDA_E_NOMEM, "%s:%lld: out of memory", r->path,
                         (long long)r->line);
