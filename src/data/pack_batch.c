@@ -1,7 +1,7 @@
-/* pack_batch.c - the three stages of packing, side by side: while one batch is encoded by all workers, the one before it is written
- * and the one behind it is read, each by whichever worker takes that task. Not here: what becomes of the ids (pack.c).
- * Invariant: a batch is cut by its documents alone, so nothing depends on the thread count. Memory: three batches, of which at most
- * one is larger than IDA_PACK_BATCH_BYTES by more than a document (nothing is read while that one is encoded). */
+/* pack_batch.c - the three stages of packing, side by side: while one batch is encoded by all workers, the one before it is
+ * written and the one behind it is read, each by whichever worker takes that task. Not here: what becomes of the ids (pack.c).
+ * Invariant: a batch is cut by its documents alone, so nothing depends on the thread count. Memory: three batches, of which the
+ * text of at most one is much larger than IDA_PACK_BATCH_BYTES (nothing is read while that one is encoded). */
 #include <string.h>
 
 #define XXH_INLINE_ALL
@@ -173,8 +173,10 @@ static void tell_bad_rows(ida_packer *p, const ida_pack_batch *b) {
         if (p->bad_rows <= MAX_LOGGED_ROWS) ida_log("%s:%lld: row passed over: %s", r->path, (long long)r->row, r->why);
         if (p->bad_rows == MAX_LOGGED_ROWS)
             ida_log("further bad rows are counted, not shown; manifest.json lists the first %d", IDA_PACK_LISTED_ROWS);
-        if (p->bad_rows <= IDA_PACK_LISTED_ROWS) /* a path or a reason that is not UTF-8 is left out of the list, not of the count */
-            json_array_append_new(p->bad_list, json_pack("{s:s, s:I, s:s}", "file", r->path, "row", (json_int_t)r->row, "why", r->why));
+        if (p->bad_rows > IDA_PACK_LISTED_ROWS) continue;
+        /* a path or a reason that is not UTF-8 is left out of the list, not of the count */
+        json_t *row = json_pack("{s:s, s:I, s:s}", "file", r->path, "row", (json_int_t)r->row, "why", r->why);
+        json_array_append_new(p->bad_list, row);
     }
 }
 

@@ -32,8 +32,8 @@ static ida_status describe_files(const ida_packer *p, int64_t opened, json_t **o
         char ends[17];
         IDA_TRY(ida_inputs_identify(p->in, i, &id));
         snprintf(ends, sizeof ends, "%016llx", (unsigned long long)id.ends);
-        json_array_append_new(*out, json_pack("{s:I, s:I, s:s}", "bytes", (json_int_t)id.bytes, "mtime_ns", (json_int_t)id.mtime_ns,
-                                              "ends", ends));
+        json_t *file = json_pack("{s:I, s:I, s:s}", "bytes", (json_int_t)id.bytes, "mtime_ns", (json_int_t)id.mtime_ns, "ends", ends);
+        json_array_append_new(*out, file);
     }
     bool whole = (int64_t)json_array_size(*out) == opened;
     IDA_FAIL_IF(!whole, IDA_E_NOMEM, "%s: out of memory", p->staging);
@@ -50,7 +50,8 @@ static ida_status describe(const ida_packer *p, json_t **out) {
     bool whole = (int64_t)json_array_size(inputs) == o->n_inputs;
     *out = json_pack("{s:s, s:I, s:f, s:b, s:b, s:o, s:o, s:o}", "tokenizer_hash", hex, "shard_tokens",
                      (json_int_t)p->shard_tokens, "val_fraction", o->val_fraction, "split_blank_lines", o->split_blank_lines,
-                     "dedup", o->dedup, "jsonl_key", text_or_null(o->jsonl_key), "column", text_or_null(o->column), "inputs", inputs);
+                     "dedup", o->dedup, "jsonl_key", text_or_null(o->jsonl_key), "column", text_or_null(o->column), "inputs",
+                     inputs);
     IDA_FAIL_IF(!*out || !whole, IDA_E_ARG, "%s: the state cannot be described: file names and options must be UTF-8",
                 p->staging);
     return IDA_OK;

@@ -299,8 +299,8 @@ static ida_status default_pipeline(ida_pipeline **out) {
     return st;
 }
 
-/* Is a text cut at a place of ida_text_last_cut the same in two parts? Every step before a covering pattern must look at no more than a
- * character and its marks, that pattern cuts there itself, and no added token may reach across. */
+/* Is a text cut at a place of ida_text_last_cut the same in two parts? Every step before a covering pattern must look at no
+ * more than a character and its marks, that pattern cuts there itself, and no added token may reach across. */
 static bool may_cut(const ida_tokenizer *t) {
     const ida_pipeline *p = t->pipe;
     bool covered = false;

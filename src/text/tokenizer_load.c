@@ -203,7 +203,8 @@ ida_status ida_tokenizer_load(const char *path, ida_tokenizer **out) {
     int64_t n;
     IDA_TRY(file_path(path, &file));
     ida_status st = ida_read_file(file, IDA_TOKENIZER_MAX_BYTES, &text, &n);
-    if (!st) st = n < COMPILE_FROM ? ida_tokenizer_parse(text, (size_t)n, file, out) : ida_tokenizer_parse_cached(text, n, file, out);
+    if (!st && n < COMPILE_FROM) st = ida_tokenizer_parse(text, (size_t)n, file, out);
+    else if (!st) st = ida_tokenizer_parse_cached(text, n, file, out);
     ida_free(text);
     ida_free(file);
     return st;

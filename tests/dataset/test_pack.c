@@ -329,15 +329,16 @@ static void a_document_that_cannot_be_encoded_is_named(void **state) {
     int64_t n;
     char *text = get_file(IDA_TEST_DATA "/tokenizer/trained.json", &n);
     json_t *j = json_loadb(text, (size_t)n, 0, NULL);
-    json_t *pre = json_pack("{s:s, s:[{s:s, s:{s:s}, s:s, s:b}, O]}", "type", "Sequence", "pretokenizers", "type", "Split", "pattern",
-                            "Regex", "(a+)+[!?]", "behavior", "Isolated", "invert", 0, json_object_get(j, "pre_tokenizer"));
+    json_t *pre = json_pack("{s:s, s:[{s:s, s:{s:s}, s:s, s:b}, O]}", "type", "Sequence", "pretokenizers", "type", "Split",
+                            "pattern", "Regex", "(a+)+[!?]", "behavior", "Isolated", "invert", 0, json_object_get(j, "pre_tokenizer"));
     assert_int_equal(json_object_set_new(j, "pre_tokenizer", pre), 0);
     char *edited = json_dumps(j, 0);
     ida_tokenizer *t = NULL;
     put_file(in_dir(*state, "slow.json"), edited, (int64_t)strlen(edited));
     assert_int_equal(ida_tokenizer_load(in_dir(*state, "slow.json"), &t), IDA_OK);
     ida_buf b = {0};
-    for (int i = 0; i < 5000; i++) ida_buf_addf(&b, "{\"text\":\"%s %d\"}\n", i >= 4321 ? "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa" : "a", i);
+    static const char slow[] = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+    for (int i = 0; i < 5000; i++) ida_buf_addf(&b, "{\"text\":\"%s %d\"}\n", i >= 4321 ? slow : "a", i);
     put_file(in_dir(*state, "slow.jsonl"), b.data, b.len);
     const char *const inputs[] = {in_dir(*state, "slow.jsonl")};
     ida_pack_options o = {.inputs = inputs, .n_inputs = 1, .out_dir = in_dir(*state, "slow")};

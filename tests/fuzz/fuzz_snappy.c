@@ -1,4 +1,5 @@
-/* fuzz_snappy.c - any bytes as a raw Snappy block, unpacked into exactly as many bytes as the first two say (u16), one more and none. */
+/* fuzz_snappy.c - any bytes as a raw Snappy block, unpacked into exactly as many bytes as the first two say (u16), one more and
+ * none. */
 #include <stdint.h>
 #include <stdlib.h>
 

@@ -1,4 +1,5 @@
-/* fuzz_thrift.c - any bytes as Parquet's two Thrift structures, without the file around them: the footer's metadata and a page header. */
+/* fuzz_thrift.c - any bytes as Parquet's two Thrift structures, without the file around them: the footer's metadata and a page
+ * header. */
 #include <stdint.h>
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
-/* fuzz_token_file.c - any bytes as a token file of others: llm.c, nanoGPT, Megatron with its index. First byte: the format (0 = let it
- * look); then u16: bytes of the .bin, which follow; the rest is the .idx. The files live in a folder of memory. */
+/* fuzz_token_file.c - any bytes as a token file of others: llm.c, nanoGPT, Megatron with its index. First byte: the format
+ * (0 = let it look); then u16: bytes of the .bin, which follow; the rest is the .idx. The files live in a folder of memory. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
