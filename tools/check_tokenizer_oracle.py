@@ -7,7 +7,7 @@
 
 FAMILY is a tokenizer.json[.xz]; ENCODER.json[.xz]+VOCAB.bpe[.xz] (GPT-2's two files); a SentencePiece .model; or the name of a tokenizer
 that is trained here on --text or a built-in corpus: qwen, smollm, falcon, split, lower, words, gemma, metaspace, metaspace-first,
-metaspace-split, sp, sp-plain.
+metaspace-split, sp, sp-plain. `characters` is no tokenizer: every normalizer over every character there is, in five surroundings.
 
 Ids must be equal with special tokens matched, with special tokens as text and with the template's tokens; text must be equal for the
 ids of every string and for random ids, pushed one, three or all at a time. One TAP line a family; a family's first difference is printed.
@@ -264,10 +264,25 @@ def check_hf(opt, path, tok, texts, rnd):
     return f"{len(texts)} strings, {n_ids} ids and {n_texts} texts equal"
 
 
+def check_characters(opt, path):
+    """Ids of bytes, so they are the normalized text."""
+    norm = normalizers
+    around = ("{}|", "a\u0301{}", "a{}\u0334\u0316 ", "\u1100{}\u11a8", "\U000113c2{}e\u0300")
+    every = [chr(c) for c in range(0x110000) if not 0xD800 <= c < 0xE000]
+    texts = ["".join(f.format(ch) for ch in every[i:i + 64]) for i in range(0, len(every), 64) for f in around]
+    for form in (norm.NFC(), norm.NFD(), norm.NFKC(), norm.NFKD(), norm.Lowercase(), norm.StripAccents(), norm.Strip()):
+        tok = byte_level(pre_tokenizers.ByteLevel(add_prefix_space=False), [], form, vocab=259)
+        tok.save(path)
+        compare(type(form).__name__, texts, [e.ids for e in tok.encode_batch(texts)], encode(opt, path, texts, 0))
+    return f"{len(every)} characters, 7 normalizers, {len(texts)} texts equal"
+
+
 def check(opt, family, scratch):
     rnd = random.Random(opt.seed)
     corpus = [read(p) for p in opt.text] or [read(os.path.join(os.path.dirname(__file__), "../tests/data/tokenizer/corpus.txt"))]
     path = os.path.join(scratch, "tokenizer.json")
+    if family == "characters":
+        return check_characters(opt, path)
     if family.endswith(".model") or family in ("sp", "sp-plain"):
         sp = SentencePiece(family) if family.endswith(".model") else SentencePiece(corpus=corpus, plain=family == "sp-plain")
         path = os.path.join(scratch, "tokenizer.model")

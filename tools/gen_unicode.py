@@ -5,8 +5,8 @@
     /tmp/v/bin/python tools/gen_unicode.py > src/text/unicode_tables.h
 
 Run it with Python 3.11, whose own unicodedata is of Unicode 14.0, as Debian 12's PCRE2 is: the characters that came later are listed by
-category, and the expressions of tokenizer.json get them added. What StripAccents and Punctuation go by is older than Unicode 16, so `tokenizers`
-itself is asked. Not needed to build: the output is committed. Bits: 1 = \\p{L}, 2 = \\p{N}, 4 = White_Space, 8 = \\w (UTS 18 annex C).
+category, and the expressions of tokenizer.json get them added. What StripAccents, Punctuation and the normal forms go by is older than Unicode 16,
+so `tokenizers` itself is asked. Not needed to build: the output is committed. Bits: 1 = \\p{L}, 2 = \\p{N}, 4 = White_Space, 8 = \\w (UTS 18 annex C).
 """
 import sys
 import unicodedata as old
@@ -69,6 +69,25 @@ def ranges(holds):
     return found
 
 
+def unnormalized():
+    """What `tokenizers` leaves alone in every normal form though Unicode 16 does not: later characters with a decomposition or a
+    combining class, and the later ones that the former are composed of."""
+    nfd, nfkd = normalizers.NFD(), normalizers.NFKD()
+    found = set()
+    for c in range(0x110000):
+        if 0xD800 <= c < 0xE000:
+            continue
+        made = ucd.decomposition(chr(c))
+        if made and nfkd.normalize_str(chr(c)) == chr(c):
+            found.add(c)
+            found.update(p for p in (int(x, 16) for x in made.split() if made[0] != "<") if p > 0xFFFF)
+        # a mark of a class below 230 goes before U+0301, one above 1 behind U+0334
+        texts = ("a\u0301" + chr(c), "a" + chr(c) + "\u0334")
+        if ucd.combining(chr(c)) and all(nfd.normalize_str(t) == t for t in texts):
+            found.add(c)
+    return found
+
+
 def table(name, found):
     print(f"const ida_uc_span {name}[{name.upper()}] = {{")
     print("\n".join(rows([f"{{0x{a:X}, 0x{b:X}}}" for a, b in found])))
@@ -112,9 +131,11 @@ def main():
     print("};")
     print(f"static_assert(IDA_UCD_NEWER == {len(late)}, \"unicode.h has the number of rows\");")
     strip, split = normalizers.StripAccents(), pre_tokenizers.Punctuation()
-    print("/* What StripAccents takes away; where Punctuation splits. */")
+    print("/* What StripAccents takes away; where Punctuation splits; what no normal form changes. */")
     table("ida_ucd_accents", ranges(lambda c: not strip.normalize_str(c)))
     table("ida_ucd_punctuation", ranges(lambda c: len(split.pre_tokenize_str(f"a{c}b")) == 3))
+    later = unnormalized()
+    table("ida_ucd_unnormalized", ranges(lambda c: ord(c) in later))
 
 
 if __name__ == "__main__":

@@ -35,18 +35,22 @@ static ida_status normalize_form(const uint8_t *s, size_t n, ida_norm_kind kind,
     for (size_t i = 0; i < n;) {
         size_t end = i;
         while (end < n && s[end] < 0x80) end++;
+        size_t alone = 0; /* bytes of what is ill-formed or too new: nothing composes or reorders across it */
         size_t plain = end < n && end > i ? end - 1 : end; /* the last ASCII character may take a mark */
         IDA_TRY(ida_buf_add(out, s + i, plain - i));
         i = end = plain;
         while (end < n && !(s[end] < 0x80 && end > i && (end + 1 == n || s[end + 1] < 0x80))) {
             uint32_t cp;
             size_t len = ida_utf8_decode(s + end, n - end, &cp);
-            if (cp == UINT32_MAX) break;
+            if (cp == UINT32_MAX || ida_uc_is_unnormalized(cp)) {
+                alone = len;
+                break;
+            }
             end += len;
         }
         if (end > i) IDA_TRY(normal_form(s + i, end - i, kind, out));
-        if (end < n && s[end] >= 0x80) IDA_TRY(ida_buf_add(out, s + end++, 1)); /* ill-formed */
-        i = end;
+        IDA_TRY(ida_buf_add(out, s + end, alone));
+        i = end + alone;
     }
     return IDA_OK;
 }

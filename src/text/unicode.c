@@ -16,6 +16,7 @@ static bool is_in(const ida_uc_span *spans, int n, uint32_t cp) {
 }
 
 bool ida_uc_is_accent(uint32_t cp) { return is_in(ida_ucd_accents, IDA_UCD_ACCENTS, cp); }
+bool ida_uc_is_unnormalized(uint32_t cp) { return is_in(ida_ucd_unnormalized, IDA_UCD_UNNORMALIZED, cp); }
 bool ida_uc_is_punctuation(uint32_t cp) { return is_in(ida_ucd_punctuation, IDA_UCD_PUNCTUATION, cp); }
 
 unsigned ida_utf8_class_before(const uint8_t *s, size_t end, size_t *len) {

@@ -34,7 +34,7 @@ fi
 set -- "$data"/trained.json "$data"/flags.json "$data"/llama3.json "$data"/qwen.json "$data"/smollm.json "$data"/falcon.json \
     "$data"/split.json "$data"/words.json "$data"/metaspace.json "$data"/mistral.json "$data"/gemma.json "$data"/sp.model
 if [ "$count" -ge 100000 ]; then
-    set -- "$@" qwen smollm falcon split lower words gemma metaspace metaspace-first metaspace-split sp sp-plain
+    set -- "$@" characters qwen smollm falcon split lower words gemma metaspace metaspace-first metaspace-split sp sp-plain
 fi
 if [ -n "$folder" ]; then
     for f in "$folder"/*; do
