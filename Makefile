@@ -58,7 +58,7 @@ CLISRC  := $(wildcard src/cli/*.c)
 LIBOBJ  := $(LIBSRC:%.c=$B/%.o) $(REF:%.c=$B/f64/%.o) $(foreach i,$(ISAS),$(CPU:%.c=$B/$i/%.o))
 CLIOBJ  := $(CLISRC:%.c=$B/%.o)
 
-.PHONY: all lib demo test test-fast setup install uninstall help fuzz lint clean bench
+.PHONY: all lib demo test test-fast test-oracle setup install uninstall help fuzz lint clean bench
 all: setup build/idattn
 
 # The packages, installed by the project itself. root or sudo; anyone else is told what to install.
@@ -73,7 +73,7 @@ build/.setup-test: | build/.setup
 
 ifeq ($(wildcard build/.setup),)
 # pkg-config answers only after set-up: run the rest in a second make.
-build/idattn build/libidattn_cuda.so lib install demo test test-fast fuzz bench test-cuda bench-cuda: build/.setup
+build/idattn build/libidattn_cuda.so lib install demo test test-fast test-oracle fuzz bench test-cuda bench-cuda: build/.setup
 	@$(MAKE) --no-print-directory $@
 else
 lib: $B/libidattn.a $B/libidattn.so
@@ -162,6 +162,7 @@ help:
 	@echo 'make                build/idattn (installs missing Debian packages first)'
 	@echo 'make demo           train and compare three models on a real text; TEXT=file for your own'
 	@echo 'make test           everything; make test-fast: release build only, under a minute'
+	@echo 'make test-oracle    tokenizers against HF: 100,000 strings a family (PyPI); ORACLE=folder of real tokenizer files'
 	@echo 'make bench          build/release/bench/mixer_core, timings of the mixer kernels alone'
 	@echo 'make fuzz           libFuzzer on every parser, FUZZ_SECONDS=60 each (needs clang)'
 	@echo 'make install        PREFIX=/usr/local DESTDIR=; make uninstall removes the same files'

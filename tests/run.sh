@@ -67,7 +67,7 @@ fi
 # From the sources, so that a program whose source is gone is not run.
 names() {
     for f in tests/*/test_*.c; do [ -e "$f" ] && echo "release:${f%.c}"; done
-    for f in tests/cli/*.sh tests/install/*.sh; do
+    for f in tests/cli/*.sh tests/install/*.sh tests/oracle/*.sh; do
         case $f in */lib.sh | *'*'*) continue ;; esac
         if [ -n "$fast" ] && grep -q '^# slow' "$f"; then continue; fi
         echo "script:$f"

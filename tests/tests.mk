@@ -55,7 +55,16 @@ $B/tests/cli/stdiff: tests/cli/stdiff.c $B/libidattn.a
 # cmocka.h comes with the test packages: with several jobs the order must be said.
 $(TESTBIN): | build/.setup-test
 .PHONY: test-programs
-test-programs: $(TESTBIN) $(FUZZBIN) $B/idattn $B/tests/cli/stdiff $B/bench/mixer_core lib
+test-programs: $(TESTBIN) $(FUZZBIN) $B/idattn $B/tests/cli/stdiff $B/bench/mixer_core $B/tokenizer_pipe lib
+
+# Tokenizers against HF's own package, in full: ORACLE=folder of real tokenizer files, ORACLE_COUNT strings a family.
+ORACLE       ?=
+ORACLE_COUNT ?= 100000
+.PHONY: test-oracle
+ifneq ($(wildcard build/.setup),)
+test-oracle: build/release/tokenizer_pipe
+	@sh tests/oracle/oracle.sh '$(ORACLE_COUNT)' '$(ORACLE)'
+endif
 
 FUZZ_SECONDS ?= 60
 # tests/run.sh runs build/release and build/asan.

@@ -6,15 +6,19 @@
     python tools/check_tokenizer_oracle.py --pipe build/release/tokenizer_pipe FAMILY... [--count 100000] [--text FILE...]
 
 FAMILY is a tokenizer.json[.xz]; ENCODER.json[.xz]+VOCAB.bpe[.xz] (GPT-2's two files); a SentencePiece .model; or the name of a tokenizer
-that is trained here on --text or a built-in corpus: qwen, smollm, split, gemma, metaspace, metaspace-first, metaspace-split, sp, sp-plain.
+that is trained here on --text or a built-in corpus: qwen, smollm, falcon, split, lower, words, gemma, metaspace, metaspace-first,
+metaspace-split, sp, sp-plain. `characters` is no tokenizer: every normalizer over every character there is, in five surroundings.
 
 Ids must be equal with special tokens matched, with special tokens as text and with the template's tokens; text must be equal for the
-ids of every string and for random ids, pushed one, three or all at a time. Exit code 1 on the first difference, which is printed.
+ids of every string and for random ids, pushed one, three or all at a time. One TAP line a family; a family's first difference is printed.
+`make test-oracle` runs all of it.
 """
 import argparse
+import functools
 import io
 import json
 import lzma
+import multiprocessing
 import os
 import random
 import struct
@@ -74,6 +78,17 @@ def metaspace(corpus, normalizer, pre, split_words=True, vocab=1500):
     return tok
 
 
+def words(corpus, vocab):
+    """Characters without byte fallback: what is unknown is <unk>, and blanks are lost."""
+    pre, norm = pre_tokenizers, normalizers
+    tok = Tokenizer(models.BPE(unk_token="<unk>"))
+    tok.normalizer = norm.Sequence([norm.Strip(), norm.NFKC(), norm.Lowercase()])
+    tok.pre_tokenizer = pre.Sequence([pre.Whitespace(), pre.CharDelimiterSplit("_"), pre.Punctuation("merged_with_next"), pre.Digits()])
+    tok.decoder = decoders.Fuse()
+    tok.train_from_iterator(corpus, trainers.BpeTrainer(vocab_size=vocab, show_progress=False, special_tokens=["<unk>", "<s>"]))
+    return tok
+
+
 def add_flags(tok):
     tok.add_tokens([AddedToken("word", single_word=True), AddedToken("<a>", lstrip=True, normalized=False),
                     AddedToken("<a><b>", rstrip=True), AddedToken("gr\u00f6\u00dfe", single_word=True, lstrip=True),
@@ -98,17 +113,30 @@ def llama_normalizer():
     return normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
 
 
-def trained(name, corpus):
+def trained(name, corpus, vocab=1500):
     pre, norm = pre_tokenizers, normalizers
+
+    def blanks(normalizer, pre_tokenizer, split_words=True):
+        return metaspace(corpus, normalizer, pre_tokenizer, split_words, vocab)
+
+    def bytes_(pre_tokenizer, normalizer=None, alphabet=True):
+        return byte_level(pre_tokenizer, corpus, normalizer, alphabet, vocab)
+
     makers = {
-        "qwen": lambda: byte_level(with_regex(QWEN), corpus, norm.NFC()),
-        "smollm": lambda: byte_level(pre.Sequence([pre.Digits(individual_digits=True), pre.ByteLevel(add_prefix_space=False)]), corpus,
-                                     alphabet=False),
-        "split": lambda: byte_level(odd_split(), corpus),
-        "gemma": lambda: metaspace(corpus, norm.Replace(" ", "\u2581"), pre.Split(" ", "merged_with_previous")),
-        "metaspace": lambda: metaspace(corpus, llama_normalizer(), None),
-        "metaspace-first": lambda: metaspace(corpus, None, pre.Metaspace(prepend_scheme="first", split=False)),
-        "metaspace-split": lambda: metaspace(corpus, None, pre.Metaspace(prepend_scheme="always", split=True), split_words=False),
+        "qwen": lambda: bytes_(with_regex(QWEN), norm.NFC()),
+        "smollm": lambda: bytes_(pre.Sequence([pre.Digits(individual_digits=True), pre.ByteLevel(add_prefix_space=False)]),
+                                 alphabet=False),
+        "falcon": lambda: bytes_(pre.Sequence([
+            pre.Punctuation("contiguous"), pre.ByteLevel(add_prefix_space=False), pre.Digits(individual_digits=False),
+            pre.Split(Regex("[0-9][0-9][0-9]"), "isolated"), pre.Punctuation("merged_with_previous")])),
+        "lower": lambda: bytes_(pre.Sequence([pre.BertPreTokenizer(), pre.ByteLevel(add_prefix_space=True, use_regex=False)]),
+                                norm.Sequence([norm.NFD(), norm.Lowercase(), norm.StripAccents(), norm.Strip(left=False)])),
+        "words": lambda: words(corpus, vocab),
+        "split": lambda: bytes_(odd_split()),
+        "gemma": lambda: blanks(norm.Replace(" ", "\u2581"), pre.Split(" ", "merged_with_previous")),
+        "metaspace": lambda: blanks(llama_normalizer(), None),
+        "metaspace-first": lambda: blanks(None, pre.Metaspace(prepend_scheme="first", split=False)),
+        "metaspace-split": lambda: blanks(None, pre.Metaspace(prepend_scheme="always", split=True), split_words=False),
     }
     return add_flags(makers[name]())
 
@@ -200,16 +228,21 @@ def decode(opt, path, lists, skip, step):
     return [r.decode("utf-8") for r in records(pipe(opt, path, "decode", int(skip), step, data=data), 1)]
 
 
+class Differs(Exception):
+    pass
+
+
 def compare(what, given, want, got):
-    assert len(want) == len(got)
+    if len(want) != len(got):
+        raise Differs(f"{what}: {len(got)} results for {len(want)} texts")
     for g, w, o in zip(given, want, got):
         if w != o:
-            sys.exit(f"{what}: {g!r}\n  reference {w[:80]!r}\n  idattn    {o[:80]!r}")
-    print(f"  {what}: {len(got)} equal ({sum(map(len, got))} {'ids' if got and isinstance(got[0], list) else 'characters'})")
+            raise Differs(f"{what}: {g!r}\n  reference {w[:80]!r}\n  idattn    {o[:80]!r}")
+    return sum(map(len, got))
 
 
 def check_hf(opt, path, tok, texts, rnd):
-    ids_of = {}
+    ids_of, n_ids, n_texts = {}, 0, 0
     for special in (True, False):
         tok.encode_special_tokens = not special
         for template in (False, True):
@@ -218,7 +251,7 @@ def check_hf(opt, path, tok, texts, rnd):
             if template and around:  # ours keeps a BOS that the text has: exactly one
                 want = [w[1:] if w[:2] == around[:1] * 2 else w for w in want]
             got = encode(opt, path, texts, special + 2 * template)
-            compare(f"ids, special={special}, template={template}", texts, want, got)
+            n_ids += compare(f"ids, special={special}, template={template}", texts, want, got)
             ids_of[special, template] = got
     valid = sorted(tok.get_vocab(with_added_tokens=True).values())
     odd = [i for i in valid if (tok.id_to_token(i) or "").startswith("<0x")] or valid
@@ -226,22 +259,39 @@ def check_hf(opt, path, tok, texts, rnd):
     for skip in (False, True):
         want = tok.decode_batch(lists, skip_special_tokens=skip)
         for step in (1, 3, 1 << 20):
+            n_texts += len(lists)
             compare(f"text, skip={skip}, {step} at a time", lists, want, decode(opt, path, lists, skip, step))
+    return f"{len(texts)} strings, {n_ids} ids and {n_texts} texts equal"
+
+
+def check_characters(opt, path):
+    """Ids of bytes, so they are the normalized text."""
+    norm = normalizers
+    around = ("{}|", "a\u0301{}", "a{}\u0334\u0316 ", "\u1100{}\u11a8", "\U000113c2{}e\u0300")
+    every = [chr(c) for c in range(0x110000) if not 0xD800 <= c < 0xE000]
+    texts = ["".join(f.format(ch) for ch in every[i:i + 64]) for i in range(0, len(every), 64) for f in around]
+    for form in (norm.NFC(), norm.NFD(), norm.NFKC(), norm.NFKD(), norm.Lowercase(), norm.StripAccents(), norm.Strip()):
+        tok = byte_level(pre_tokenizers.ByteLevel(add_prefix_space=False), [], form, vocab=259)
+        tok.save(path)
+        compare(type(form).__name__, texts, [e.ids for e in tok.encode_batch(texts)], encode(opt, path, texts, 0))
+    return f"{len(every)} characters, 7 normalizers, {len(texts)} texts equal"
 
 
 def check(opt, family, scratch):
     rnd = random.Random(opt.seed)
     corpus = [read(p) for p in opt.text] or [read(os.path.join(os.path.dirname(__file__), "../tests/data/tokenizer/corpus.txt"))]
     path = os.path.join(scratch, "tokenizer.json")
-    sp = SentencePiece(family) if family.endswith(".model") else SentencePiece(corpus=corpus, plain=family == "sp-plain") if family in ("sp", "sp-plain") else None
-    if sp:
+    if family == "characters":
+        return check_characters(opt, path)
+    if family.endswith(".model") or family in ("sp", "sp-plain"):
+        sp = SentencePiece(family) if family.endswith(".model") else SentencePiece(corpus=corpus, plain=family == "sp-plain")
         path = os.path.join(scratch, "tokenizer.model")
         with open(path, "wb") as f:
             f.write(sp.bytes)
         texts = list(strings(opt.count, sp.words(), ["<s>", "</s>"], opt.seed)) + [read(p) for p in opt.text] + [""]
         texts = [t.replace("\0", "") for t in texts]  # sentencepiece ends a text there
-        compare("ids", texts, [sp.ids(t) for t in texts], encode(opt, path, texts, 0))
-        return
+        n_ids = compare("ids", texts, [sp.ids(t) for t in texts], encode(opt, path, texts, 0))
+        return f"{len(texts)} strings, {n_ids} ids equal"
     if "+" in family:
         tok = gpt2(*family.split("+"))
     elif os.path.exists(family):
@@ -257,7 +307,17 @@ def check(opt, family, scratch):
     vocab = sorted(tok.get_vocab())
     words = [w.replace("\u0120", " ").replace("\u2581", " ") for w in random.Random(opt.seed).sample(vocab, min(2000, len(vocab)))]
     texts = list(strings(opt.count, words, added, opt.seed)) + [read(p) for p in opt.text] + [""]
-    check_hf(opt, path, tok, texts, rnd)
+    return check_hf(opt, path, tok, texts, rnd)
+
+
+def tap(opt, number):
+    family, name = opt.family[number], opt.family[number].split("+")[0].replace("#", "")
+    try:
+        with tempfile.TemporaryDirectory() as scratch:
+            return f"ok {number + 1} - {name}: {check(opt, family, scratch)}", True
+    except Exception as e:  # whatever goes wrong with one family is its result
+        detail = "\n".join("# " + line for line in str(e).split("\n"))
+        return f"not ok {number + 1} - {name}: {type(e).__name__}\n{detail}", False
 
 
 def main():
@@ -266,12 +326,17 @@ def main():
     arg.add_argument("--count", type=int, default=100000)
     arg.add_argument("--seed", type=int, default=1)
     arg.add_argument("--text", nargs="*", default=[])
+    arg.add_argument("--jobs", type=int, default=1)
     arg.add_argument("family", nargs="+")
     opt = arg.parse_args()
-    for family in opt.family:
-        print(family, flush=True)
-        with tempfile.TemporaryDirectory() as scratch:
-            check(opt, family, scratch)
+    bad, numbers = 0, range(len(opt.family))
+    print(f"1..{len(numbers)}", flush=True)
+    with multiprocessing.Pool(opt.jobs) as pool:
+        for line, good in pool.imap(functools.partial(tap, opt), numbers, chunksize=1):
+            print(line, flush=True)
+            bad += not good
+    print(f"# {len(numbers)} families, {opt.count} random strings each: {len(numbers) - bad} equal, {bad} different")
+    sys.exit(bad > 0)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,9 @@ trained.json    HF BpeTrainer on it: 256 bytes, merges, <|endoftext|> as last id
 flags.json      the same model, ids permuted, merges as pairs, add_prefix_space, ignore_merges, added tokens with every flag
 *.ids           one line per string: special(0|1), hex of the UTF-8 bytes ("-" = empty), ids
 llama3.json     its pattern, ignore_merges, NFC, a template with BOS; split.json: Split with every behaviour, Digits, a prefix blank
+qwen.json       a digit at a time, NFC, added tokens that are not special; smollm.json: Digits before ByteLevel; falcon.json: steps behind
+                ByteLevel; mistral.json: Metaspace at the first word; gemma.json: blanks replaced, then split; words.json: characters
+                without byte fallback, Lowercase, Strip, Whitespace, Punctuation, CharDelimiterSplit
 metaspace.json  Llama-2's family: normalizer, byte fallback, unknown token; sp.model: trained by sentencepiece, identity normalization
 *.enc           flags (1 special tokens matched, 2 template added), hex, ids; for sp.model the ids of sentencepiece
 *.dec           skip special (0|1), hex of HF's text, ids
@@ -19,7 +22,7 @@ import os
 import random
 import sys
 
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 import check_tokenizer_oracle as families
 
@@ -146,6 +149,12 @@ def llama3(text):
     return Tokenizer.from_str(json.dumps(doc))
 
 
+def qwen(text):
+    tok = families.byte_level(families.with_regex(families.QWEN), [text], normalizers.NFC(), vocab=480)
+    tok.add_tokens([AddedToken("<think>", normalized=False), AddedToken("</think>", normalized=False)])
+    return tok
+
+
 def record(name, tok, texts, folder):
     rnd = random.Random(13)
     path = os.path.join(folder, name)
@@ -197,6 +206,10 @@ def main():
     record("llama3", llama3(text), odd, folder)
     record("split", families.add_flags(families.byte_level(families.odd_split(), [text], vocab=420)), odd, folder)
     record("metaspace", families.add_flags(families.metaspace([text], families.llama_normalizer(), None, vocab=520)), odd, folder)
+    record("qwen", qwen(text), odd, folder)
+    for name, family, vocab in (("smollm", "smollm", 420), ("falcon", "falcon", 420), ("mistral", "metaspace-first", 520),
+                                ("gemma", "gemma", 520), ("words", "words", 420)):
+        record(name, families.trained(family, [text], vocab), odd, folder)
     record_sentencepiece(text, odd, folder)
     pre = pre_tokenizers.ByteLevel(add_prefix_space=False)
     with open(os.path.join(folder, "pieces.txt"), "w", encoding="utf-8") as f:

@@ -8,9 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LINE_MAX_BYTES = 2048 };
-
-static _Thread_local char last_line[LINE_MAX_BYTES];
+static _Thread_local char last_line[IDA_LINE_BYTES];
 
 static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
 static ida_log_fn *log_fn;
@@ -25,7 +23,7 @@ static void make_printable(char *s) {
 
 ida_status ida_fail(ida_status code, const char *file, int line, const char *fmt, ...) {
     int saved = errno;
-    char text[LINE_MAX_BYTES]; /* the arguments may point into last_line */
+    char text[IDA_LINE_BYTES]; /* the arguments may point into last_line */
     va_list ap;
     va_start(ap, fmt);
     int n = vsnprintf(text, sizeof text, fmt, ap);
@@ -45,7 +43,7 @@ ida_status ida_fail(ida_status code, const char *file, int line, const char *fmt
 }
 
 ida_status ida_fail_prefix(ida_status code, const char *fmt, ...) {
-    char text[LINE_MAX_BYTES];
+    char text[IDA_LINE_BYTES];
     va_list ap;
     va_start(ap, fmt);
     int n = vsnprintf(text, sizeof text, fmt, ap);
@@ -66,6 +64,16 @@ ida_status ida_fail_prefix(ida_status code, const char *fmt, ...) {
 }
 
 const char *ida_last_error(void) { return last_line; }
+
+void ida_failure_keep(ida_failure *f, ida_status st) {
+    f->st = st;
+    memcpy(f->line, last_line, sizeof f->line);
+}
+
+ida_status ida_failure_raise(const ida_failure *f) {
+    memcpy(last_line, f->line, sizeof last_line);
+    return f->st;
+}
 
 const char *ida_status_name(ida_status s) {
     switch (s) {
@@ -97,7 +105,7 @@ void ida_log(const char *fmt, ...) {
     void *user = log_user;
     pthread_mutex_unlock(&log_lock);
     if (!fn) return;
-    char text[LINE_MAX_BYTES];
+    char text[IDA_LINE_BYTES];
     va_list ap;
     va_start(ap, fmt);
     int n = vsnprintf(text, sizeof text, fmt, ap);

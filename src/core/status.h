@@ -20,6 +20,12 @@ ida_status ida_fail_prefix(ida_status code, const char *fmt, ...) IDA_PRINTF(2, 
 #define IDA_TRY_GOTO(expr) do { st = (expr); if (st != IDA_OK) goto out; } while (0)
 #define IDA_FAIL_GOTO(code, ...) do { (void)ida_fail((code), __FILE__, __LINE__, __VA_ARGS__); st = (code); goto out; } while (0)
 
+/* A failure that one thread met, for another to report: the line of a failure is its thread's own. */
+enum { IDA_LINE_BYTES = 2048 };
+typedef struct ida_failure { ida_status st; char line[IDA_LINE_BYTES]; } ida_failure;
+void ida_failure_keep(ida_failure *f, ida_status st);    /* the calling thread's last line */
+ida_status ida_failure_raise(const ida_failure *f);      /* as if the calling thread had met it; f->st */
+
 /* One warning line to the caller's log function (ida_set_log); nothing when there is none. */
 void ida_log(const char *fmt, ...) IDA_PRINTF(1, 2);
 

@@ -13,7 +13,12 @@ ida_status ida_inputs_next(ida_inputs *in, const char **text, int64_t *n, bool *
 int64_t ida_inputs_done(const ida_inputs *in);   /* file bytes read so far */
 int64_t ida_inputs_total(const ida_inputs *in);  /* of all files; 0 when standard input is one of them */
 int64_t ida_inputs_bad(const ida_inputs *in);
-int64_t ida_inputs_bytes(const ida_inputs *in, int64_t file); /* when it was opened; 0 = not a plain file */
+/* A plain file: it can be read again. */
+bool ida_inputs_is_file(const ida_inputs *in, int64_t file);
+/* What tells that a plain file is still what it was: size, time of the last change, XXH3 of its first and last 64 KiB. As it was when
+ * it was first asked for or opened for reading. */
+typedef struct ida_input_id { int64_t bytes, mtime_ns; uint64_t ends; } ida_input_id;
+ida_status ida_inputs_identify(ida_inputs *in, int64_t file, ida_input_id *id);
 /* Where the last document came from: the number of its file and how many documents that file has given. */
 void ida_inputs_place(const ida_inputs *in, int64_t *file, int64_t *documents);
 /* Before the first document: goes to such a place. Its file is read again up to there, without telling of its bad rows; *text is

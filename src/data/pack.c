@@ -1,6 +1,6 @@
 /* pack.c - ida_data_pack: text to token shards (docs/formats.md). Documents are read in batches, encoded in parallel and written
- * in order, so the files do not depend on the thread count. All is written into OUT.part, which is renamed when whole;
- * pack_resume.c goes on there after a kill.
+ * in order (pack_batch.c), so the files do not depend on the thread count. All is written into OUT.part, which is renamed when
+ * whole; pack_resume.c goes on there after a kill.
  * Split: by the hash of each document's bytes ("hash"). With fewer than IDA_PACK_MIN_DOCUMENTS documents that would be a
  * lottery, so the last part of the token stream becomes the validation split, cutting a document if need be ("tail"). Until it
  * is known which of the two holds, documents wait in a spool file. */
@@ -14,20 +14,13 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include "core/file.h"
 #include "core/json.h"
 #include "core/mem.h"
-#include "core/threads.h"
 #include "data/shard.h"
 
-enum { CUT_WINDOW = 4096, MAX_LOGGED_ROWS = 20, MAX_LISTED_ROWS = 100 };
+enum { CUT_WINDOW = 4096 };
 #define DEFAULT_SHARD_TOKENS ((int64_t)100000000)
-#define BATCH_BYTES ((int64_t)16 << 20)
-#define TASK_BYTES ((int64_t)1 << 20)
-#define KEEP_IDS ((int64_t)1 << 20) /* larger id buffers are given back after a batch */
 
 static ida_shard_out *choose(ida_packer *p, uint64_t hash) {
     return &p->out[(double)(hash >> 11) * 0x1p-53 < p->o->val_fraction];
@@ -162,73 +155,14 @@ static ida_status put_document(ida_packer *p, const ida_pack_document *d, const 
     return p->n_waiting == IDA_PACK_MIN_DOCUMENTS ? replay_by_hash(p) : IDA_OK;
 }
 
-static void encode_task(void *arg, int64_t index, int worker) {
-    ida_packer *p = arg;
-    ida_pack_task *k = &p->tasks[index];
-    k->ids.n = 0;
-    if (p->failed[worker]) return;
-    p->failed[worker] = ida_encoder_add(p->encoder[worker], p->text.data + k->start, (size_t)k->n, false, &k->ids);
-}
-
-static ida_status run_batch(ida_packer *p) {
-    ida_parallel(p->n_tasks, encode_task, p);
-    for (int i = 0; i < p->n_workers; i++)
-        IDA_FAIL_IF(p->failed[i], p->failed[i], "encoding failed: out of memory, or a single word of more than 2 GiB");
-    const ida_pack_task *k = p->tasks;
-    for (int64_t i = 0; i < p->n_docs; i++) {
-        IDA_TRY(put_document(p, &p->docs[i], k));
-        k += p->docs[i].n_tasks;
+static ida_status put_batch(ida_packer *p, const ida_pack_batch *b) {
+    const ida_pack_task *k = b->tasks;
+    for (int64_t i = 0; i < b->n_docs; i++) {
+        IDA_TRY(put_document(p, &b->docs[i], k));
+        k += b->docs[i].n_tasks;
     }
-    for (int64_t i = 0; i < p->n_tasks; i++)
-        if (p->tasks[i].ids.cap > KEEP_IDS) {
-            ida_free(p->tasks[i].ids.id);
-            p->tasks[i].ids = (ida_ids){0};
-        }
-    p->n_read = p->n_docs = p->n_tasks = p->text.len = 0;
+    p->place = b->place;
     return IDA_OK;
-}
-
-static ida_status cut_into_tasks(ida_packer *p, int64_t start) {
-    for (int64_t at = start, end = p->text.len; at < end;) {
-        int64_t take = end - at;
-        if (p->may_cut && take > TASK_BYTES) {
-            int64_t cut = ida_text_last_cut(p->text.data + at, 0, TASK_BYTES);
-            if (cut > 0) take = cut;
-        }
-        if (p->n_tasks == p->tasks_cap) {
-            int64_t old = p->tasks_cap;
-            IDA_TRY(IDA_GROW(p->tasks, &p->tasks_cap, p->n_tasks + 1, "encoding tasks"));
-            memset(p->tasks + old, 0, (size_t)(p->tasks_cap - old) * sizeof *p->tasks);
-        }
-        p->tasks[p->n_tasks].start = at;
-        p->tasks[p->n_tasks++].n = take;
-        at += take;
-    }
-    return IDA_OK;
-}
-
-static ida_status add_to_batch(ida_packer *p, const char *text, int64_t n) {
-    int64_t start = p->text.len, first = p->n_tasks;
-    bool seen = false;
-    p->n_read++;
-    p->last_hash = XXH3_64bits(text, (size_t)n);
-    if (p->seen) IDA_TRY(ida_dedup_add(p->seen, text, n, &seen));
-    p->duplicates += seen;
-    if (seen) return IDA_OK;
-    IDA_TRY(ida_buf_add(&p->text, text, (size_t)n));
-    IDA_TRY(cut_into_tasks(p, start));
-    p->docs[p->n_docs++] = (ida_pack_document){.bytes = n, .n_tasks = p->n_tasks - first, .hash = p->last_hash};
-    return IDA_OK;
-}
-
-static void on_bad(void *user, const char *path, int64_t row, const char *why) {
-    ida_packer *p = user;
-    p->bad_rows++;
-    if (p->bad_rows <= MAX_LOGGED_ROWS) ida_log("%s:%lld: row passed over: %s", path, (long long)row, why);
-    if (p->bad_rows == MAX_LOGGED_ROWS) ida_log("further bad rows are counted, not shown; manifest.json lists the first %d",
-                                                MAX_LISTED_ROWS);
-    if (p->bad_rows <= MAX_LISTED_ROWS) /* a path or a reason that is not UTF-8 is left out of the list, not of the count */
-        json_array_append_new(p->bad_list, json_pack("{s:s, s:I, s:s}", "file", path, "row", (json_int_t)row, "why", why));
 }
 
 static ida_status stop(ida_packer *p) {
@@ -237,19 +171,26 @@ static ida_status stop(ida_packer *p) {
              p->saved ? "--resume goes on from there" : "nothing was written");
 }
 
-static ida_status read_all(ida_packer *p, ida_progress_fn *progress, void *user) {
-    bool end = false;
-    while (!end) {
-        const char *text;
-        int64_t n;
-        IDA_TRY(ida_inputs_next(p->in, &text, &n, &end));
-        if (!end) IDA_TRY(add_to_batch(p, text, n));
-        if (!end && p->text.len < BATCH_BYTES && p->n_read < IDA_PACK_BATCH_DOCUMENTS) continue;
-        IDA_TRY(run_batch(p));
-        bool asked = progress && progress(user, "packing", ida_inputs_done(p->in), ida_inputs_total(p->in));
-        if (asked && (!end || p->spool)) return stop(p); /* else all but the publishing is done */
-        bool worth = p->out[0].n_shards + p->out[1].n_shards > p->saved_shards;
-        if (worth && !end && p->resumable && !p->spool) IDA_TRY(ida_pack_save_state(p));
+/* After a batch was written. *end: it was the last one. */
+static ida_status after_batch(ida_packer *p, ida_pack_batch *b, ida_progress_fn *progress, void *user, bool *end) {
+    *end = b->end;
+    ida_pack_clear(p, b);
+    bool asked = progress && progress(user, "packing", p->place.read_bytes, ida_inputs_total(p->in));
+    if (asked && (!*end || p->spool)) return stop(p); /* else all but the publishing is done */
+    bool worth = p->out[0].n_shards + p->out[1].n_shards > p->saved_shards;
+    return worth && !*end && p->resumable && !p->spool ? ida_pack_save_state(p) : IDA_OK;
+}
+
+static ida_status pack_all(ida_packer *p, ida_progress_fn *progress, void *user) {
+    ida_pack_batch *done = NULL, *full = NULL;
+    bool read = false, end = false;
+    for (int64_t turn = 0; !end; turn++) {
+        ida_pack_batch *empty = read ? NULL : p->batch[turn % 3];
+        IDA_TRY(ida_pack_step(p, done, put_batch, full, empty));
+        read |= empty && empty->end;
+        if (done) IDA_TRY(after_batch(p, done, progress, user, &end));
+        done = full;
+        full = empty;
     }
     IDA_FAIL_IF(p->documents == 0, IDA_E_FORMAT, "the inputs hold no document (%lld bad rows)", (long long)p->bad_rows);
     if (p->spool) IDA_TRY(replay_as_tail(p));
@@ -272,7 +213,7 @@ static ida_status write_manifest(const ida_packer *p) {
                              (json_int_t)ida_tokenizer_vocab_size(p->t), "dtype", p->width == 2 ? "uint16" : "uint32",
                              "separator", "id", (int)p->separator, "side", "before", "split", p->how, "val_fraction",
                              p->o->val_fraction, "documents", (json_int_t)p->documents, "bytes", (json_int_t)p->bytes,
-                             "duplicates", (json_int_t)p->duplicates, "bad_rows", (json_int_t)p->bad_rows, "bad_row_list",
+                             "duplicates", (json_int_t)p->place.duplicates, "bad_rows", (json_int_t)p->bad_rows, "bad_row_list",
                                  p->bad_list,
                              "splits", "train", split_json(&p->out[0]), "val", split_json(&p->out[1]));
     char *path = ida_path_join(p->staging, "manifest.json");
@@ -349,15 +290,13 @@ static ida_status prepare(ida_packer *p, const ida_tokenizer *t) {
     IDA_FAIL_IF(p->separator < 0, IDA_E_ARG,
                 "the tokenizer has no end-of-text token to part documents: add a special token \"<|endoftext|>\"");
     p->resumable = true;
-    for (int64_t i = 0; i < o->n_inputs; i++) p->resumable &= strcmp(o->inputs[i], "-") != 0;
-    IDA_FAIL_IF(o->resume && !p->resumable, IDA_E_ARG, "standard input cannot be read again: --resume needs files");
+    for (int64_t i = 0; i < o->n_inputs; i++) p->resumable &= ida_inputs_is_file(p->in, i);
+    IDA_FAIL_IF(o->resume && !p->resumable, IDA_E_ARG,
+                "standard input or a pipe cannot be read again: --resume needs plain files");
     p->may_cut = t->in_parts;
     p->bad_list = json_array();
     IDA_FAIL_IF(!p->bad_list, IDA_E_NOMEM, "out of memory");
-    p->n_workers = ida_workers();
-    IDA_TRY(IDA_CALLOC(p->encoder, p->n_workers, "encoders"));
-    IDA_TRY(IDA_CALLOC(p->failed, p->n_workers, "encoders"));
-    for (int i = 0; i < p->n_workers; i++) IDA_TRY(ida_encoder_new(t, &p->encoder[i]));
+    IDA_TRY(ida_pack_batches_new(p));
     IDA_TRY(name_folder(p, o->out_dir));
     IDA_TRY(prepare_folder(p));
     IDA_TRY(ida_shard_out_init(&p->out[0], p->staging, "train", p->width, p->shard_tokens));
@@ -394,17 +333,12 @@ static void packer_free(ida_packer *p, bool failed) {
     ida_writer_abort(p->spool);
     ida_dedup_close(p->seen);
     json_decref(p->bad_list);
-    for (int i = 0; p->encoder && i < p->n_workers; i++) ida_encoder_free(p->encoder[i]);
-    for (int64_t i = 0; i < p->tasks_cap; i++) ida_free(p->tasks[i].ids.id);
+    ida_pack_batches_free(p);
     if (failed && p->lock >= 0 && !p->saved) (void)ida_remove_tree(p->staging);
     if (p->lock >= 0) close(p->lock);
-    ida_free(p->tasks);
-    ida_free(p->encoder);
-    ida_free(p->failed);
     ida_free(p->dir);
     ida_free(p->staging);
     ida_free(p->spool_path);
-    ida_buf_free(&p->text);
     ida_free(p);
 }
 
@@ -419,15 +353,15 @@ ida_status ida_data_pack(const ida_tokenizer *t, const ida_pack_options *o, ida_
     p->o = o;
     p->lock = p->out[0].fd = p->out[1].fd = -1;
     const ida_text_options to = {.jsonl_key = o->jsonl_key, .column = o->column, .split_blank_lines = o->split_blank_lines,
-                                 .on_bad = on_bad, .user = p};
+                                 .on_bad = ida_pack_on_bad, .user = p};
     IDA_TRY_GOTO(ida_inputs_open(o->inputs, o->n_inputs, &to, &p->in));
     IDA_TRY_GOTO(prepare(p, t));
     IDA_TRY_GOTO(begin_work(p, progress, user));
-    IDA_TRY_GOTO(read_all(p, progress, user));
+    IDA_TRY_GOTO(pack_all(p, progress, user));
     IDA_TRY_GOTO(publish(p));
     if (stats)
         *stats = (ida_pack_stats){p->documents, p->bytes, p->out[0].tokens, p->out[1].tokens, p->out[0].bytes, p->out[1].bytes,
-                                  p->bad_rows, p->out[0].n_shards + p->out[1].n_shards, p->duplicates};
+                                  p->bad_rows, p->out[0].n_shards + p->out[1].n_shards, p->place.duplicates};
 out:
     packer_free(p, st != IDA_OK);
     return st;

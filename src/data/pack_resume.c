@@ -13,6 +13,7 @@
 #include "data/pack.h"
 
 #define FORMAT "idattn-pack"
+enum { VERSION = 2 };
 #define MAX_BYTES ((int64_t)256 << 20)
 
 static ida_status file_in(const char *staging, const char *name, char **path) {
@@ -23,45 +24,58 @@ static ida_status file_in(const char *staging, const char *name, char **path) {
 
 static json_t *text_or_null(const char *s) { return s ? json_string(s) : json_null(); }
 
-/* What must be the same for the bytes to be the same. Sizes of inputs: those that were opened. */
-static ida_status describe(const ida_packer *p, int64_t opened, json_t **out) {
+/* The input files that were opened, each as it was then. */
+static ida_status describe_files(const ida_packer *p, int64_t opened, json_t **out) {
+    *out = json_array();
+    for (int64_t i = 0; i < opened; i++) {
+        ida_input_id id;
+        char ends[17];
+        IDA_TRY(ida_inputs_identify(p->in, i, &id));
+        snprintf(ends, sizeof ends, "%016llx", (unsigned long long)id.ends);
+        json_t *file = json_pack("{s:I, s:I, s:s}", "bytes", (json_int_t)id.bytes, "mtime_ns", (json_int_t)id.mtime_ns, "ends", ends);
+        json_array_append_new(*out, file);
+    }
+    bool whole = (int64_t)json_array_size(*out) == opened;
+    IDA_FAIL_IF(!whole, IDA_E_NOMEM, "%s: out of memory", p->staging);
+    return IDA_OK;
+}
+
+/* What must be the same for the bytes to be the same, but for the files' contents. */
+static ida_status describe(const ida_packer *p, json_t **out) {
     const ida_pack_options *o = p->o;
     char hex[17];
     snprintf(hex, sizeof hex, "%016llx", (unsigned long long)ida_tokenizer_hash(p->t));
-    json_t *inputs = json_array(), *sizes = json_array();
+    json_t *inputs = json_array();
     for (int64_t i = 0; i < o->n_inputs; i++) json_array_append_new(inputs, json_string(o->inputs[i]));
-    for (int64_t i = 0; i < opened; i++) json_array_append_new(sizes, json_integer(ida_inputs_bytes(p->in, i)));
-    bool whole = (int64_t)json_array_size(inputs) == o->n_inputs && (int64_t)json_array_size(sizes) == opened;
-    *out = json_pack("{s:s, s:I, s:f, s:b, s:b, s:o, s:o, s:o, s:o}", "tokenizer_hash", hex, "shard_tokens",
-                     (json_int_t)p->shard_tokens,
-                     "val_fraction", o->val_fraction, "split_blank_lines", o->split_blank_lines, "dedup", o->dedup, "jsonl_key",
-                     text_or_null(o->jsonl_key), "column", text_or_null(o->column), "inputs", inputs, "input_bytes", sizes);
+    bool whole = (int64_t)json_array_size(inputs) == o->n_inputs;
+    *out = json_pack("{s:s, s:I, s:f, s:b, s:b, s:o, s:o, s:o}", "tokenizer_hash", hex, "shard_tokens",
+                     (json_int_t)p->shard_tokens, "val_fraction", o->val_fraction, "split_blank_lines", o->split_blank_lines,
+                     "dedup", o->dedup, "jsonl_key", text_or_null(o->jsonl_key), "column", text_or_null(o->column), "inputs",
+                     inputs);
     IDA_FAIL_IF(!*out || !whole, IDA_E_ARG, "%s: the state cannot be described: file names and options must be UTF-8",
                 p->staging);
     return IDA_OK;
 }
 
 static ida_status state_json(ida_packer *p, json_t **out) {
-    json_t *what = NULL, *train = NULL, *val = NULL;
-    int64_t file, given;
+    json_t *what = NULL, *files = NULL, *train = NULL, *val = NULL;
+    const ida_pack_place *at = &p->place;
     char hex[17];
     ida_status st;
-    snprintf(hex, sizeof hex, "%016llx", (unsigned long long)p->last_hash);
-    ida_inputs_place(p->in, &file, &given);
-    IDA_TRY_GOTO(describe(p, file + 1, &what));
+    snprintf(hex, sizeof hex, "%016llx", (unsigned long long)at->last_hash);
+    IDA_TRY_GOTO(describe(p, &what));
+    IDA_TRY_GOTO(describe_files(p, at->file + 1, &files));
     IDA_TRY_GOTO(ida_shard_out_sync(&p->out[0], &train));
     IDA_TRY_GOTO(ida_shard_out_sync(&p->out[1], &val));
-    *out = json_pack("{s:s, s:i, s:O, s:I, s:I, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:O, s:O, s:O}", "format", FORMAT, "version",
-                     1, "what",
-                     what, "file", (json_int_t)file, "file_documents", (json_int_t)given, "last_hash", hex, "split", p->how,
-                         "documents",
-                     (json_int_t)p->documents, "bytes", (json_int_t)p->bytes, "duplicates", (json_int_t)p->duplicates, "seen",
-                     (json_int_t)(p->seen ? ida_dedup_count(p->seen) : 0), "bad_rows", (json_int_t)p->bad_rows, "bad_row_list",
-                         p->bad_list,
-                     "train", train, "val", val);
+    *out = json_pack("{s:s, s:i, s:O, s:O, s:I, s:I, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:O, s:O, s:O}", "format", FORMAT,
+                     "version", VERSION, "what", what, "files", files, "file", (json_int_t)at->file, "file_documents",
+                     (json_int_t)at->documents, "last_hash", hex, "split", p->how, "documents", (json_int_t)p->documents, "bytes",
+                     (json_int_t)p->bytes, "duplicates", (json_int_t)at->duplicates, "seen", (json_int_t)at->seen, "bad_rows",
+                     (json_int_t)p->bad_rows, "bad_row_list", p->bad_list, "train", train, "val", val);
     if (!*out) IDA_FAIL_GOTO(IDA_E_NOMEM, "%s: out of memory", p->staging);
 out:
     json_decref(what);
+    json_decref(files);
     json_decref(train);
     json_decref(val);
     return st;
@@ -114,9 +128,9 @@ ida_status ida_pack_drop_state(const ida_packer *p) {
 
 /* ---------------------------------------------------------------- going on */
 
-static ida_status check_what(const ida_packer *p, const json_t *was, int64_t opened, const char *where) {
+static ida_status check_what(const ida_packer *p, const json_t *was, const char *where) {
     json_t *now = NULL;
-    IDA_TRY(describe(p, opened, &now));
+    IDA_TRY(describe(p, &now));
     const char *key, *other = NULL;
     json_t *value;
     json_object_foreach(now, key, value) {
@@ -131,6 +145,30 @@ static ida_status check_what(const ida_packer *p, const json_t *was, int64_t ope
     return IDA_OK;
 }
 
+/* Size, time and both ends: a file that is already packed is not read again. */
+static ida_status check_files(const ida_packer *p, const json_t *was, int64_t opened, const char *where) {
+    IDA_FAIL_IF((int64_t)json_array_size(was) != opened, IDA_E_FORMAT, "%s: the list of files is damaged", where);
+    for (int64_t i = 0; i < opened; i++) {
+        const json_t *file = json_array_get(was, (size_t)i);
+        const char *ends, *path = p->o->inputs[i];
+        int64_t bytes, mtime;
+        char now[17];
+        ida_input_id id;
+        IDA_TRY(ida_json_i64(file, where, "bytes", 0, INT64_MAX, NULL, &bytes));
+        IDA_TRY(ida_json_i64(file, where, "mtime_ns", INT64_MIN, INT64_MAX, NULL, &mtime));
+        IDA_TRY(ida_json_str(file, where, "ends", NULL, &ends));
+        IDA_TRY(ida_inputs_identify(p->in, i, &id));
+        snprintf(now, sizeof now, "%016llx", (unsigned long long)id.ends);
+        IDA_FAIL_IF(id.bytes != bytes || strcmp(now, ends) != 0, IDA_E_ARG,
+                    "%s: %s has changed since packing stopped: bring the file back, or remove the folder", where, path);
+        IDA_FAIL_IF(id.mtime_ns != mtime, IDA_E_ARG,
+                    "%s: %s was written to since packing stopped: remove the folder; or, if it holds the same bytes, "
+                    "give it its time again: touch -d @%lld.%09lld",
+                    where, path, (long long)(mtime / 1000000000), (long long)(mtime % 1000000000));
+    }
+    return IDA_OK;
+}
+
 /* Reads the file in work again up to the place and looks whether the last document is still the same. */
 static ida_status go_to_place(ida_packer *p, const json_t *state, const char *where, int64_t file, ida_progress_fn *progress,
                               void *user) {
@@ -140,8 +178,11 @@ static ida_status go_to_place(ida_packer *p, const json_t *state, const char *wh
     IDA_TRY(ida_json_i64(state, where, "file_documents", 0, INT64_MAX, NULL, &given));
     IDA_TRY(ida_json_str(state, where, "last_hash", NULL, &hash));
     IDA_TRY(ida_inputs_go(p->in, file, given, progress, user, &text, &n));
-    p->last_hash = text ? XXH3_64bits(text, (size_t)n) : 0;
-    snprintf(hex, sizeof hex, "%016llx", (unsigned long long)p->last_hash);
+    p->place = (ida_pack_place){.file = file, .documents = given, .read_bytes = ida_inputs_done(p->in),
+                                .duplicates = p->place.duplicates, .seen = p->place.seen,
+                                .last_hash = text ? XXH3_64bits(text, (size_t)n) : 0};
+    p->read = p->place;
+    snprintf(hex, sizeof hex, "%016llx", (unsigned long long)p->place.last_hash);
     IDA_FAIL_IF(text && strcmp(hash, hex) != 0, IDA_E_ARG, "%s: document %lld of %s is not what it was: the file has changed",
                 where,
                 (long long)given, p->o->inputs[file]);
@@ -155,7 +196,7 @@ static ida_status take_counts(ida_packer *p, const json_t *state, const char *wh
     p->how = strcmp(how, "hash") == 0 ? "hash" : "none";
     IDA_TRY(ida_json_i64(state, where, "documents", 0, INT64_MAX, NULL, &p->documents));
     IDA_TRY(ida_json_i64(state, where, "bytes", 0, INT64_MAX, NULL, &p->bytes));
-    IDA_TRY(ida_json_i64(state, where, "duplicates", 0, INT64_MAX, NULL, &p->duplicates));
+    IDA_TRY(ida_json_i64(state, where, "duplicates", 0, INT64_MAX, NULL, &p->place.duplicates));
     IDA_TRY(ida_json_i64(state, where, "bad_rows", 0, INT64_MAX, NULL, &p->bad_rows));
     json_t *list = json_object_get(state, "bad_row_list");
     IDA_FAIL_IF(!json_is_array(list), IDA_E_FORMAT, "%s: no list of bad rows", where);
@@ -166,15 +207,16 @@ static ida_status take_counts(ida_packer *p, const json_t *state, const char *wh
 
 static ida_status load(ida_packer *p, const json_t *state, const char *where, ida_progress_fn *progress, void *user) {
     const char *format;
-    int64_t version, file, seen;
+    int64_t version, file;
     IDA_TRY(ida_json_str(state, where, "format", NULL, &format));
     IDA_TRY(ida_json_i64(state, where, "version", 1, INT32_MAX, NULL, &version));
-    IDA_FAIL_IF(strcmp(format, FORMAT) != 0 || version != 1, IDA_E_FORMAT, "%s: not a state of this version", where);
+    IDA_FAIL_IF(strcmp(format, FORMAT) != 0 || version != VERSION, IDA_E_FORMAT, "%s: not a state of this version", where);
     IDA_TRY(ida_json_i64(state, where, "file", 0, p->o->n_inputs - 1, NULL, &file));
-    IDA_TRY(check_what(p, json_object_get(state, "what"), file + 1, where));
+    IDA_TRY(check_what(p, json_object_get(state, "what"), where));
+    IDA_TRY(check_files(p, json_object_get(state, "files"), file + 1, where));
     IDA_TRY(take_counts(p, state, where));
-    IDA_TRY(ida_json_i64(state, where, "seen", 0, INT64_MAX / 64, NULL, &seen));
-    if (p->o->dedup) IDA_TRY(ida_pack_open_seen(p, seen));
+    IDA_TRY(ida_json_i64(state, where, "seen", 0, INT64_MAX / 64, NULL, &p->place.seen));
+    if (p->o->dedup) IDA_TRY(ida_pack_open_seen(p, p->place.seen));
     static const char *const splits[] = {"train", "val"};
     for (int i = 0; i < 2; i++) IDA_TRY(ida_shard_out_restore(&p->out[i], json_object_get(state, splits[i]), where));
     p->saved_shards = p->out[0].n_shards + p->out[1].n_shards;

@@ -2,6 +2,7 @@
  * a line reader for jsonl. Memory is the two buffers plus one document. Parquet files go to parquet.h. */
 #include "data/text.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -234,8 +235,11 @@ static ida_status too_long(const ida_text_reader *r) {
 static bool is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
 int64_t ida_text_last_cut(const char *s, int64_t from, int64_t n) {
-    for (int64_t i = n - 1; i > from; i--)
-        if (is_blank(s[i]) && s[i - 1] > ' ' && s[i - 1] < 0x7F) return i;
+    for (int64_t i = n - 1; i > from; i--) {
+        unsigned char before = (unsigned char)s[i - 1];
+        bool newline = s[i] == '\n' || s[i] == '\r';
+        if (is_blank(s[i]) && before > ' ' && before < 0x7F && (!newline || isalnum(before))) return i;
+    }
     return 0;
 }
 
@@ -359,8 +363,8 @@ static ida_status next_row(ida_text_reader *r, const char **text, int64_t *n, bo
         }
         while (blank < len && is_blank(s[blank])) blank++;
         if (blank == len) continue;
-        json_error_t error;
-        r->row = json_loadb(s, (size_t)len, JSON_ALLOW_NUL, &error);
+        json_error_t error; /* numbers are not looked at: an id of 64 bits without sign is no bad row */
+        r->row = json_loadb(s, (size_t)len, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &error);
         if (!r->row) {
             IDA_FAIL_IF(json_error_code(&error) == json_error_out_of_memory, IDA_E_NOMEM, "%s:%lld: out of memory", r->path,
                         (long long)r->line);

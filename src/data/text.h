@@ -32,8 +32,8 @@ int64_t ida_text_bad(const ida_text_reader *r);
 int64_t ida_text_consumed(const ida_text_reader *r);  /* bytes of the (compressed) file read so far */
 void ida_text_close(ida_text_reader *r);
 
-/* The last place in s[from+1 .. n) where a blank follows printable ASCII: text cut there pre-tokenises as if it were whole
- * (text/pretokenize.h). 0 = none. */
+/* The last place in s[from+1 .. n) where a blank follows printable ASCII, or a newline an ASCII letter or digit: text cut there
+ * pre-tokenises as if it were whole (text/pretokenize.h; some patterns take newlines along with a mark). 0 = none. */
 int64_t ida_text_last_cut(const char *s, int64_t from, int64_t n);
 
 #endif

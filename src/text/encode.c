@@ -25,6 +25,7 @@ void ida_encoder_free(ida_encoder *e) {
     if (!e) return;
     for (int64_t i = 0; e->step && i < e->t->pipe->n_pre; i++) ida_buf_free(&e->step[i]);
     for (int i = 0; i < 2; i++) ida_buf_free(&e->normal[i]);
+    ida_buf_free(&e->bytes);
     ida_match_room_free(e->room);
     ida_free(e->cache);
     ida_free(e->symbols);
@@ -47,9 +48,37 @@ static inline size_t class_at(const uint8_t *s, size_t n, unsigned *class) {
     return len;
 }
 
+static ida_status run_step(ida_encoder *e, int64_t step, const uint8_t *s, size_t n, ida_ids *ids);
+
+/* ByteLevel's spelling of the bytes. */
+static ida_status run_bytes(ida_encoder *e, int64_t step, const uint8_t *s, size_t n, ida_ids *ids) {
+    ida_buf *b = &e->step[step];
+    b->len = 0;
+    for (size_t i = 0; i < n; i++) {
+        unsigned c = ida_byte_char[s[i]]; /* below U+0800 */
+        const uint8_t two[2] = {(uint8_t)(0xC0 | c >> 6), (uint8_t)(0x80 | (c & 0x3F))}, one = (uint8_t)c;
+        IDA_TRY(ida_buf_add(b, c < 0x80 ? &one : two, c < 0x80 ? 1 : 2));
+    }
+    return run_step(e, step + 1, (const uint8_t *)b->data, (size_t)b->len, ids);
+}
+
+/* The bytes again: every character of s is one. */
+static ida_status add_spelt(ida_encoder *e, const uint8_t *s, size_t n, ida_ids *ids) {
+    ida_buf *b = &e->bytes;
+    b->len = 0;
+    for (size_t i = 0; i < n;) {
+        uint32_t cp;
+        i += ida_utf8_decode(s + i, n - i, &cp);
+        const uint8_t byte = (uint8_t)ida_char_byte(cp);
+        IDA_TRY(ida_buf_add(b, &byte, 1));
+    }
+    return ida_encode_piece(e, (const uint8_t *)b->data, (size_t)b->len, ids);
+}
+
 /* After the last pre-tokenizer: cut where no merge crosses, so that the cache sees words and not texts. */
 static ida_status add_piece(ida_encoder *e, const uint8_t *s, size_t n, ida_ids *ids) {
     const uint8_t *joins = e->t->joins;
+    if (e->t->pipe->spelt && n > 0) return add_spelt(e, s, n, ids);
     if (!joins || n == 0) return n ? ida_encode_piece(e, s, n, ids) : IDA_OK;
     unsigned left, right;
     size_t from = 0, end = class_at(s, n, &left);
@@ -64,8 +93,6 @@ static ida_status add_piece(ida_encoder *e, const uint8_t *s, size_t n, ida_ids 
     }
     return ida_encode_piece(e, s + from, n - from, ids);
 }
-
-static ida_status run_step(ida_encoder *e, int64_t step, const uint8_t *s, size_t n, ida_ids *ids);
 
 /* Ranges of a Split in order: each is joined to the one before or passed on, as the behaviour says. */
 typedef struct splitter {
@@ -157,6 +184,7 @@ static ida_status run_step(ida_encoder *e, int64_t step, const uint8_t *s, size_
     switch (e->t->pipe->pre[step].kind) {
     case IDA_PRE_SPLIT: return run_split(e, step, s, n, ids);
     case IDA_PRE_METASPACE: return run_metaspace(e, step, s, n, ids);
+    case IDA_PRE_BYTES: return run_bytes(e, step, s, n, ids);
     case IDA_PRE_BLANK: break;
     }
     if (s[0] == ' ') return run_step(e, step + 1, s, n, ids);

@@ -26,6 +26,7 @@ struct ida_encoder {
     int64_t chars_n, chars_cap;
     ida_match_room *room;
     ida_buf normal[2];         /* of the normalizer */
+    ida_buf bytes;             /* a piece that was spelt */
     ida_buf *step;             /* [n_pre]: text changed by a pre-tokenizer */
     const uint8_t *origin;     /* start of the piece in hand when it begins the text, else NULL */
 };

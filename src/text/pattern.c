@@ -266,6 +266,37 @@ static ida_status next_regex(ida_search *q, size_t *from, size_t *to, bool *foun
     }
 }
 
+static bool is_one(ida_pattern_kind kind, uint32_t cp) {
+    if (cp == UINT32_MAX) return false;
+    if (kind == IDA_PATTERN_PUNCTUATION) return ida_uc_is_punctuation(cp);
+    if (kind == IDA_PATTERN_BLANK) return ida_uc_class(cp) & IDA_UC_SPACE;
+    bool later = (cp >= 0x11DE0 && cp <= 0x11DE9) || (cp >= 0x16FF4 && cp <= 0x16FF6); /* Rust's Unicode is 17 */
+    return later || (ida_uc_class(cp) & IDA_UC_NUMBER);
+}
+
+/* The next character of a kind at q->at or later; its length, or 0. */
+static size_t next_one(const ida_search *q, size_t *from) {
+    for (size_t len; *from < q->n; *from += len) {
+        uint32_t cp;
+        len = ida_utf8_decode(q->s + *from, q->n - *from, &cp);
+        if (is_one(q->p->kind, cp)) return len;
+    }
+    return 0;
+}
+
+/* The next run of word characters, or of what is neither that nor blank; its length, or 0. */
+static size_t next_word(const ida_search *q, size_t *from) {
+    size_t len, n = 0;
+    unsigned kind = IDA_UC_SPACE;
+    for (; *from < q->n; *from += len) {
+        kind = ida_utf8_class(q->s + *from, q->n - *from, &len) & (IDA_UC_SPACE | IDA_UC_WORD);
+        if (kind != IDA_UC_SPACE) break;
+    }
+    for (; *from + n < q->n; n += len)
+        if ((ida_utf8_class(q->s + *from + n, q->n - *from - n, &len) & (IDA_UC_SPACE | IDA_UC_WORD)) != kind) break;
+    return n;
+}
+
 ida_status ida_search_next(ida_search *q, size_t *from, size_t *to, bool *found) {
     *found = false;
     if (q->p->kind == IDA_PATTERN_REGEX) return next_regex(q, from, to, found);
@@ -277,10 +308,8 @@ ida_status ida_search_next(ida_search *q, size_t *from, size_t *to, bool *found)
     case IDA_PATTERN_GPT2: len = ida_pretokenize_next(s, n); break;
     case IDA_PATTERN_LLAMA3: len = ida_pretokenize_llama3(s, n, 3); break;
     case IDA_PATTERN_QWEN2: len = ida_pretokenize_llama3(s, n, 1); break;
-    case IDA_PATTERN_DIGIT:
-        while (*from < q->n && !(ida_utf8_class(q->s + *from, q->n - *from, &len) & IDA_UC_NUMBER)) *from += len;
-        if (*from >= q->n) len = 0;
-        break;
+    case IDA_PATTERN_DIGIT: case IDA_PATTERN_BLANK: case IDA_PATTERN_PUNCTUATION: len = next_one(q, from); break;
+    case IDA_PATTERN_WORD: len = next_word(q, from); break;
     case IDA_PATTERN_STRING: {
         const uint8_t *hit = memmem(s, n, q->p->text, q->p->n);
         if (hit) {

@@ -16,7 +16,10 @@ typedef enum ida_pattern_kind {
     IDA_PATTERN_GPT2,   /* the scanners cover the text: every byte is in a match */
     IDA_PATTERN_LLAMA3, /* up to three digits in a piece */
     IDA_PATTERN_QWEN2,  /* the same with one digit */
-    IDA_PATTERN_DIGIT,  /* one character of \p{N} */
+    IDA_PATTERN_DIGIT,  /* one character: of Rust's is_numeric, of White_Space, of HF's Punctuation */
+    IDA_PATTERN_BLANK,
+    IDA_PATTERN_PUNCTUATION,
+    IDA_PATTERN_WORD,   /* \w+|[^\w\s]+ */
 } ida_pattern_kind;
 
 typedef struct ida_pattern { ida_pattern_kind kind; char *text; size_t n; void *code; } ida_pattern;
@@ -25,6 +28,11 @@ typedef struct ida_pattern { ida_pattern_kind kind; char *text; size_t n; void *
 ida_status ida_pattern_string(ida_pattern *p, const char *text, size_t n);
 ida_status ida_pattern_regex(ida_pattern *p, const char *text, size_t n);
 void ida_pattern_free(ida_pattern *p);
+
+/* Every byte of a text is in a match. */
+static inline bool ida_pattern_covers(const ida_pattern *p) {
+    return p->kind == IDA_PATTERN_GPT2 || p->kind == IDA_PATTERN_LLAMA3 || p->kind == IDA_PATTERN_QWEN2;
+}
 
 /* Room for matching, one per thread; NULL is legal for everything but expressions. */
 typedef struct ida_match_room ida_match_room;

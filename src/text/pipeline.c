@@ -69,13 +69,18 @@ static ida_status read_replace(const reader *r, const json_t *part, ida_norm_ste
 
 static ida_status read_normalizer(reader *r, const json_t *part, const char *type) {
     static const struct { const char *name; ida_norm_kind kind;
-    } kinds[] = {{"NFC", IDA_NORM_NFC},   {"NFD", IDA_NORM_NFD},         {"NFKC", IDA_NORM_NFKC},
-                 {"NFKD", IDA_NORM_NFKD}, {"Prepend", IDA_NORM_PREPEND}, {"Replace", IDA_NORM_REPLACE}};
+    } kinds[] = {{"NFC", IDA_NORM_NFC}, {"NFD", IDA_NORM_NFD}, {"NFKC", IDA_NORM_NFKC}, {"NFKD", IDA_NORM_NFKD},
+                 {"Lowercase", IDA_NORM_LOWERCASE}, {"StripAccents", IDA_NORM_STRIP_ACCENTS}, {"Strip", IDA_NORM_STRIP},
+                 {"Prepend", IDA_NORM_PREPEND}, {"Replace", IDA_NORM_REPLACE}};
     IDA_FAIL_IF(r->p->n_norm == MAX_STEPS, IDA_E_UNSUPPORTED, "%s: too many normalizers", r->where);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         if (strcmp(type, kinds[i].name) != 0) continue;
         ida_norm_step *s = &r->p->norm[r->p->n_norm++];
         s->kind = kinds[i].kind;
+        if (s->kind == IDA_NORM_STRIP) {
+            IDA_TRY(get_bool(r, part, "strip_left", true, &s->left));
+            return get_bool(r, part, "strip_right", true, &s->right);
+        }
         if (s->kind == IDA_NORM_PREPEND) return copy_string(r, part, "prepend", &s->with, &s->n);
         return s->kind == IDA_NORM_REPLACE ? read_replace(r, part, s) : IDA_OK;
     }
@@ -88,23 +93,29 @@ static ida_status next_pre(const reader *r, ida_pre_step **s) {
     return IDA_OK;
 }
 
-static ida_status read_split(const reader *r, const json_t *part) {
+static ida_status read_behaviour(const reader *r, const json_t *part, const char *type, const char *def, ida_behaviour *out) {
     static const struct { const char *name; ida_behaviour kind; } names[] = {
         {"Removed", IDA_REMOVED}, {"Isolated", IDA_ISOLATED}, {"MergedWithPrevious", IDA_MERGED_WITH_PREVIOUS},
         {"MergedWithNext", IDA_MERGED_WITH_NEXT}, {"Contiguous", IDA_CONTIGUOUS}};
-    const char *name = json_string_value(json_object_get(part, "behavior"));
+    const json_t *value = json_object_get(part, "behavior");
+    const char *name = value ? json_string_value(value) : def;
+    for (size_t i = 0; name && i < sizeof names / sizeof *names; i++) {
+        if (strcmp(name, names[i].name) != 0) continue;
+        *out = names[i].kind;
+        return IDA_OK;
+    }
+    IDA_FAIL(IDA_E_FORMAT, "%s: %s has the behavior \"%.40s\"", r->where, type, name ? name : "");
+}
+
+static ida_status read_split(const reader *r, const json_t *part) {
     ida_pre_step *s;
     IDA_TRY(next_pre(r, &s));
     IDA_TRY(read_pattern(r, json_object_get(part, "pattern"), &s->find));
     IDA_TRY(get_bool(r, part, "invert", false, &s->invert));
-    for (size_t i = 0; name && i < sizeof names / sizeof *names; i++) {
-        if (strcmp(name, names[i].name) != 0) continue;
-        s->behaviour = names[i].kind;
-        bool covers = s->find.kind == IDA_PATTERN_GPT2 || s->find.kind == IDA_PATTERN_LLAMA3 || s->find.kind == IDA_PATTERN_QWEN2;
-        if (covers && s->behaviour == IDA_REMOVED && s->invert) s->behaviour = IDA_ISOLATED; /* nothing lies between matches */
-        return IDA_OK;
-    }
-    IDA_FAIL(IDA_E_FORMAT, "%s: Split has the behavior \"%.40s\"", r->where, name ? name : "");
+    IDA_TRY(read_behaviour(r, part, "Split", NULL, &s->behaviour));
+    bool covers = ida_pattern_covers(&s->find);
+    if (covers && s->behaviour == IDA_REMOVED && s->invert) s->behaviour = IDA_ISOLATED; /* nothing lies between matches */
+    return IDA_OK;
 }
 
 static ida_status read_byte_level(reader *r, const json_t *part) {
@@ -158,19 +169,56 @@ static ida_status read_metaspace(const reader *r, const json_t *part) {
     return get_bool(r, part, "split", true, &s->split);
 }
 
+static ida_status add_split(const reader *r, ida_pattern_kind kind, ida_behaviour behaviour, bool invert) {
+    ida_pre_step *s;
+    IDA_TRY(next_pre(r, &s));
+    s->find.kind = kind;
+    s->behaviour = behaviour;
+    s->invert = invert;
+    return IDA_OK;
+}
+
+static ida_status read_delimiter(const reader *r, const json_t *part) {
+    ida_pre_step *s;
+    char delimiter[8];
+    IDA_TRY(next_pre(r, &s));
+    s->behaviour = IDA_REMOVED;
+    IDA_TRY(one_char(r, part, "delimiter", delimiter));
+    return ida_pattern_string(&s->find, delimiter, strlen(delimiter));
+}
+
+/* What stands behind ByteLevel works on its spelling. */
+static ida_status begin_spelling(const reader *r) {
+    ida_pre_step *s;
+    IDA_TRY(next_pre(r, &s));
+    s->kind = IDA_PRE_BYTES;
+    r->p->spelt = true;
+    r->p->plain_gpt2 = false;
+    return IDA_OK;
+}
+
 static ida_status read_pre_tokenizer(reader *r, const json_t *part, const char *type) {
-    IDA_FAIL_IF(r->p->byte_level, IDA_E_UNSUPPORTED, "%s: a pre-tokenizer after ByteLevel is not supported", r->where);
-    if (strcmp(type, "ByteLevel") == 0) return read_byte_level(r, part);
+    bool bytes = strcmp(type, "ByteLevel") == 0, individual;
+    ida_behaviour behaviour;
+    if (r->p->byte_level && (bytes || strcmp(type, "Metaspace") == 0)) return refuse(r, "pre-tokenizer after ByteLevel", type);
+    if (bytes) return read_byte_level(r, part);
+    if (r->p->byte_level && !r->p->spelt) IDA_TRY(begin_spelling(r));
     if (strcmp(type, "Split") == 0) return read_split(r, part);
     if (strcmp(type, "Metaspace") == 0) return read_metaspace(r, part);
+    if (strcmp(type, "CharDelimiterSplit") == 0) return read_delimiter(r, part);
+    if (strcmp(type, "WhitespaceSplit") == 0) return add_split(r, IDA_PATTERN_BLANK, IDA_REMOVED, false);
+    if (strcmp(type, "Whitespace") == 0) return add_split(r, IDA_PATTERN_WORD, IDA_REMOVED, true);
+    if (strcmp(type, "Punctuation") == 0) {
+        IDA_TRY(read_behaviour(r, part, type, "Isolated", &behaviour));
+        return add_split(r, IDA_PATTERN_PUNCTUATION, behaviour, false);
+    }
+    if (strcmp(type, "BertPreTokenizer") == 0) {
+        IDA_TRY(add_split(r, IDA_PATTERN_BLANK, IDA_REMOVED, false));
+        return add_split(r, IDA_PATTERN_PUNCTUATION, IDA_ISOLATED, false);
+    }
     if (strcmp(type, "Digits") != 0) return refuse(r, "pre-tokenizer", type);
-    ida_pre_step *s;
-    bool individual;
-    IDA_TRY(next_pre(r, &s));
     IDA_TRY(get_bool(r, part, "individual_digits", false, &individual));
-    s->find.kind = IDA_PATTERN_DIGIT;
-    s->behaviour = individual ? IDA_ISOLATED : IDA_CONTIGUOUS;
-    return IDA_OK;
+    return add_split(r, IDA_PATTERN_DIGIT, individual ? IDA_ISOLATED : IDA_CONTIGUOUS, false);
 }
 
 static ida_status put_template_id(reader *r, const json_t *tokens, const char *name, bool after) {

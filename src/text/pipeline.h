@@ -16,10 +16,14 @@ typedef enum ida_norm_kind {
     IDA_NORM_NFD,
     IDA_NORM_NFKC,
     IDA_NORM_NFKD,
+    IDA_NORM_LOWERCASE,
+    IDA_NORM_STRIP_ACCENTS,
+    IDA_NORM_STRIP,
     IDA_NORM_PREPEND,
     IDA_NORM_REPLACE
 } ida_norm_kind;
-typedef struct ida_norm_step { ida_norm_kind kind; ida_pattern find; char *with; size_t n; } ida_norm_step;
+/* left, right: where STRIP takes blanks away. */
+typedef struct ida_norm_step { ida_norm_kind kind; ida_pattern find; char *with; size_t n; bool left, right; } ida_norm_step;
 
 typedef enum ida_behaviour {
     IDA_REMOVED,
@@ -28,7 +32,8 @@ typedef enum ida_behaviour {
     IDA_MERGED_WITH_NEXT,
     IDA_CONTIGUOUS
 } ida_behaviour;
-typedef enum ida_pre_kind { IDA_PRE_SPLIT, IDA_PRE_BLANK, IDA_PRE_METASPACE } ida_pre_kind;
+/* BYTES: from here on the steps see what ByteLevel makes of the text, one printable character a byte. */
+typedef enum ida_pre_kind { IDA_PRE_SPLIT, IDA_PRE_BLANK, IDA_PRE_METASPACE, IDA_PRE_BYTES } ida_pre_kind;
 typedef enum ida_prepend { IDA_PREPEND_NEVER, IDA_PREPEND_FIRST, IDA_PREPEND_ALWAYS } ida_prepend;
 typedef struct ida_pre_step {
     ida_pre_kind kind;
@@ -44,6 +49,7 @@ typedef struct ida_pipeline {
     ida_norm_step *norm;
     ida_pre_step *pre;
     bool byte_level;           /* the model sees bytes, spelt as printable characters in the file */
+    bool spelt;                /* the model's pieces come behind BYTES: they are spelt so */
     bool plain_gpt2;           /* nothing but ByteLevel with its own pattern */
     bool add_prefix_space;     /* of plain_gpt2 */
     ida_decode_kind decode;

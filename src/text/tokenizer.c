@@ -1,5 +1,6 @@
 /* tokenizer.c - building the tables of a tokenizer and the public calls on it. Reading and writing files is tokenizer_json.c. */
 #include "text/tokenizer.h"
+#include "text/unicode.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -298,6 +299,31 @@ static ida_status default_pipeline(ida_pipeline **out) {
     return st;
 }
 
+/* Is a text cut at a place of ida_text_last_cut the same in two parts? Every step before a covering pattern must look at no
+ * more than a character and its marks, that pattern cuts there itself, and no added token may reach across. */
+static bool may_cut(const ida_tokenizer *t) {
+    const ida_pipeline *p = t->pipe;
+    bool covered = false;
+    for (int64_t i = 0; i < p->n_norm; i++)
+        if (p->norm[i].kind >= IDA_NORM_STRIP) return false;
+    for (int64_t i = 0; i < p->n_pre && !covered; i++) {
+        const ida_pre_step *s = &p->pre[i];
+        covered = s->kind == IDA_PRE_SPLIT && s->behaviour == IDA_ISOLATED && ida_pattern_covers(&s->find);
+        if (!covered && (s->kind != IDA_PRE_SPLIT || s->find.kind != IDA_PATTERN_DIGIT)) return false;
+    }
+    for (int64_t i = 0; i < t->n_added; i++) {
+        const ida_added *a = &t->added[i];
+        if (a->special) continue; /* not looked for in the text of documents */
+        if (a->rstrip) return false;
+        for (int32_t k = 0, len; k < a->n_pattern; k += len) {
+            size_t m;
+            if (ida_utf8_class((const uint8_t *)a->pattern + k, (size_t)(a->n_pattern - k), &m) & IDA_UC_SPACE) return false;
+            len = (int32_t)m;
+        }
+    }
+    return covered;
+}
+
 ida_status ida_tokenizer_build(const ida_tokenizer_parts *p, ida_tokenizer **out) {
     ida_tokenizer *t = NULL;
     ida_status st = IDA_CALLOC(t, 1, "tokenizer");
@@ -322,8 +348,7 @@ ida_status ida_tokenizer_build(const ida_tokenizer_parts *p, ida_tokenizer **out
     IDA_TRY_GOTO(build_merges(t, p));
     IDA_TRY_GOTO(build_joins(t));
     IDA_TRY_GOTO(build_added(t, p));
-    t->in_parts = t->pipe->plain_gpt2 && !t->pipe->add_prefix_space;
-    for (int64_t i = 0; i < t->n_added; i++) t->in_parts &= t->added[i].special; /* others may match across a cut */
+    t->in_parts = may_cut(t);
     IDA_TRY_GOTO(ida_build_texts(t));
     t->hash = content_hash(t);
     *out = t;

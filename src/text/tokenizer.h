@@ -70,7 +70,7 @@ struct ida_tokenizer {
     int32_t unk;                        /* -1 = none: unknown characters vanish */
     bool ignore_merges, byte_fallback, fuse_unk, all_bytes;
     bool same_rank;                     /* merges with one product share its rank (SentencePiece) */
-    bool in_parts;                      /* a text may be cut between a non-blank and a blank and its parts encoded alone */
+    bool in_parts;                      /* a text may be cut (ida_text_last_cut) and its parts encoded alone */
     int lock;                           /* 1 = `shared` is in use */
     ida_encoder *shared;
 };
@@ -107,6 +107,8 @@ ida_status ida_sp_model_parse(const uint8_t *data, size_t n, const char *where, 
  * IDA_E_FORMAT. */
 ida_status ida_compiled_save(const ida_tokenizer *t, const uint64_t key[2], const char *path);
 ida_status ida_compiled_load(const char *path, const uint64_t key[2], ida_tokenizer **out);
+/* As ida_tokenizer_parse for JSON, through the folder of compiled tokenizers. */
+ida_status ida_tokenizer_parse_cached(const char *text, int64_t n, const char *where, ida_tokenizer **out);
 
 static inline uint64_t ida_pair_key(int32_t left, int32_t right) { return (uint64_t)(uint32_t)left << 32 | (uint32_t)right; }
 static inline uint64_t ida_mix64(uint64_t x) {

@@ -2,7 +2,6 @@
  * parts that ida_tokenizer_build takes, in one file named by the hash of tokenizer.json. Invariant: a compiled file is untrusted.
  * Checksum, sizes and offsets are checked here, ids and references by the build; a file that fails any of it, or cannot be
  * written, changes nothing but the time. */
-#include <stdlib.h>
 #include <string.h>
 
 #define XXH_INLINE_ALL
@@ -177,30 +176,6 @@ ida_status ida_compiled_load(const char *path, const uint64_t key[2], ida_tokeni
     return st;
 }
 
-/* $XDG_CACHE_HOME/idattn, or ~/.cache/idattn; NULL: there is none. */
-static char *cache_dir(void) {
-    const char *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    if (base && base[0] == '/') return ida_path_join(base, "idattn");
-    return home && home[0] == '/' ? ida_asprintf("%s/.cache/idattn", home) : NULL;
-}
-
-static ida_status load_through_cache(const char *text, int64_t n, const char *where, ida_tokenizer **out) {
-    XXH128_hash_t hash = XXH3_128bits(text, (size_t)n);
-    const uint64_t key[2] = {hash.low64, hash.high64};
-    char *dir = cache_dir();
-    char *path =
-        dir ? ida_asprintf("%s/tokenizer-%016llx%016llx", dir, (unsigned long long)key[1], (unsigned long long)key[0]) : NULL;
-    ida_status st = path && ida_exists(path) ? ida_compiled_load(path, key, out) : IDA_E_IO;
-    if (st) {
-        st = ida_tokenizer_parse(text, (size_t)n, where, out);
-        if (!st && path && !ida_mkdirs(dir))
-            ida_compiled_save(*out, key, path); /* a cache that cannot be written is no failure */
-    }
-    ida_free(path);
-    ida_free(dir);
-    return st;
-}
-
 /* PATH itself; or, in a folder, tokenizer.json or else tokenizer.model. */
 static ida_status file_path(const char *path, char **file) {
     if (ida_is_dir(path)) {
@@ -228,7 +203,8 @@ ida_status ida_tokenizer_load(const char *path, ida_tokenizer **out) {
     int64_t n;
     IDA_TRY(file_path(path, &file));
     ida_status st = ida_read_file(file, IDA_TOKENIZER_MAX_BYTES, &text, &n);
-    if (!st) st = n < COMPILE_FROM ? ida_tokenizer_parse(text, (size_t)n, file, out) : load_through_cache(text, n, file, out);
+    if (!st && n < COMPILE_FROM) st = ida_tokenizer_parse(text, (size_t)n, file, out);
+    else if (!st) st = ida_tokenizer_parse_cached(text, n, file, out);
     ida_free(text);
     ida_free(file);
     return st;

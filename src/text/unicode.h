@@ -17,6 +17,16 @@ enum { IDA_UCD_NEWER = 129 };
 typedef struct ida_uc_range { char category[4]; uint32_t first, last; } ida_uc_range;
 extern const ida_uc_range ida_ucd_newer[IDA_UCD_NEWER];
 
+/* Marks that HF's StripAccents takes away, characters that its Punctuation splits at, and those that it leaves alone in normal forms
+ * because they are later than its tables (9.0): all three go by versions before 16. */
+typedef struct ida_uc_span { uint32_t first, last; } ida_uc_span;
+enum { IDA_UCD_ACCENTS = 250, IDA_UCD_PUNCTUATION = 156, IDA_UCD_UNNORMALIZED = 69 };
+extern const ida_uc_span ida_ucd_accents[IDA_UCD_ACCENTS], ida_ucd_punctuation[IDA_UCD_PUNCTUATION],
+    ida_ucd_unnormalized[IDA_UCD_UNNORMALIZED];
+bool ida_uc_is_accent(uint32_t cp);
+bool ida_uc_is_punctuation(uint32_t cp);
+bool ida_uc_is_unnormalized(uint32_t cp);
+
 /* Class bits of a code point; cp <= 0x10FFFF. */
 static inline unsigned ida_uc_class(uint32_t cp) {
     uint8_t pair = ida_ucd_blocks[(size_t)ida_ucd_index[cp >> 8] * 128 + ((cp & 255u) >> 1)];

@@ -315,10 +315,12 @@ static ida_batch batch_of(const ida_rows *r) {
 ida_status ida_trainer_backward(ida_trainer *t, ida_trainer_gradient *g) {
     const ida_train_options *o = &t->o;
     const ida_param_table *table = &t->model->table;
+    int64_t first, rows;
     memset(g, 0, sizeof *g);
+    IDA_TRY(ida_rank_share(o->batch, t->step, 0, 1, &first, &rows));
     for (int64_t i = 0; i < t->n_micro; i++) {
         ida_rows *r = t->rows[i];
-        IDA_TRY(ida_rows_fill(r, t->train, o->seed, t->step * o->batch + i * o->micro_batch, o->micro_batch));
+        IDA_TRY(ida_rows_fill(r, t->train, o->seed, first + i * o->micro_batch, o->micro_batch));
         g->n_tokens += r->n_tokens;
         g->n_scored += r->n_scored;
         g->batch_hash = XXH3_64bits_withSeed(r->ids, (size_t)r->n_tokens * sizeof *r->ids, g->batch_hash);

@@ -137,20 +137,35 @@ static void one_token_shards(void **state) {
 }
 
 /* Long documents are encoded in parts; the ids are those of the whole. */
+/* Long documents are encoded in parts: a pattern may take a newline along with the mark before it, so cuts must mind it. */
 static void a_long_document_gives_the_ids_of_the_whole(void **state) {
+    static const char *const files[] = {"trained.json", "qwen.json", "llama3.json", "metaspace.json"};
     size_t n = 3 << 20;
+    static const char letters[] = "the state,\nit's  12\n\n--\nno\t<th";
     char *text = malloc(n);
-    for (size_t i = 0; i < n; i++) text[i] = "the state, it's  12\n\n-- no"[(i * 7 + i / 31) % 26];
+    for (size_t i = 0; i < n; i++) text[i] = letters[(i * 7 + i / 31) % (sizeof letters - 1)];
     put_file(in_dir(*state, "long.txt"), text, (int64_t)n);
-    ida_pack_stats s;
-    assert_int_equal(pack(in_dir(*state, "long.txt"), in_dir(*state, "long"), 0, 0, false, &s), IDA_OK);
-    int64_t k, m;
-    int32_t *ids = all_tokens(in_dir(*state, "long"), "train", &m), *want;
-    assert_int_equal(ida_tokenizer_encode(tok, text, n, false, &want, &k), IDA_OK);
-    assert_int_equal(m, k + 1);
-    assert_memory_equal(ids + 1, want, (size_t)k * sizeof *ids);
-    ida_ids_free(want);
-    free(ids);
+    for (int f = 0; f < 4; f++) {
+        char name[512], out[1024];
+        ida_tokenizer *t = NULL;
+        const char *const inputs[] = {in_dir(*state, "long.txt")};
+        snprintf(out, sizeof out, "%s", in_dir(*state, files[f]));
+        ida_pack_options o = {.inputs = inputs, .n_inputs = 1, .out_dir = out};
+        snprintf(name, sizeof name, IDA_TEST_DATA "/tokenizer/%s", files[f]);
+        assert_int_equal(ida_tokenizer_load(name, &t), IDA_OK);
+        assert_int_equal(t->in_parts, f < 2); /* the other two look across the cut: "two words", a mark in front */
+        if (ida_tokenizer_eos(t) >= 0) {
+            assert_int_equal(ida_data_pack(t, &o, NULL, NULL, NULL), IDA_OK);
+            int64_t k, m;
+            int32_t *ids = all_tokens(out, "train", &m), *want;
+            assert_int_equal(ida_tokenizer_encode(t, text, n, false, &want, &k), IDA_OK);
+            assert_int_equal(m, k + 1);
+            assert_memory_equal(ids + 1, want, (size_t)k * sizeof *ids);
+            ida_ids_free(want);
+            free(ids);
+        }
+        ida_tokenizer_free(t);
+    }
     free(text);
 }
 
@@ -280,6 +295,66 @@ static void bad_rows_are_left_out_and_counted(void **state) {
     assert_int_equal(json_integer_value(json_object_get(second, "row")), 4);
     assert_non_null(strstr(json_string_value(json_object_get(second, "why")), "text"));
     json_decref(j);
+}
+
+static void count_line(void *user, const char *line) {
+    (void)line;
+    ++*(int *)user;
+}
+
+/* All are counted, the first of all are listed and the first few told, whatever batch they are read with. */
+static void many_bad_rows_are_counted_and_the_first_listed(void **state) {
+    enum { ROWS = 9000 };
+    ida_buf b = {0};
+    for (int i = 0; i < ROWS; i++) ida_buf_addf(&b, i < 60 || (i >= 200 && i % 3 == 0) ? "broken %d\n" : "{\"text\":\"%d\"}\n", i);
+    put_file(in_dir(*state, "many.jsonl"), b.data, b.len);
+    ida_buf_free(&b);
+    ida_pack_stats s;
+    int lines = 0;
+    ida_set_log(count_line, &lines);
+    assert_int_equal(pack(in_dir(*state, "many.jsonl"), in_dir(*state, "many"), 0, 0, false, &s), IDA_OK);
+    ida_set_log(NULL, NULL);
+    assert_int_equal(s.bad_rows, 60 + 2933);
+    assert_int_equal(s.documents + s.bad_rows, ROWS);
+    assert_int_equal(lines, 21); /* 20 rows, and that there are more */
+    json_t *j = manifest(in_dir(*state, "many")), *list = json_object_get(j, "bad_row_list");
+    assert_int_equal(json_array_size(list), 100);
+    assert_int_equal(json_integer_value(json_object_get(json_array_get(list, 59), "row")), 60);
+    assert_int_equal(json_integer_value(json_object_get(json_array_get(list, 60), "row")), 202);
+    json_decref(j);
+}
+
+/* The failure of whichever thread met it, with the document's number and the thread's own words. */
+static void a_document_that_cannot_be_encoded_is_named(void **state) {
+    int64_t n;
+    char *text = get_file(IDA_TEST_DATA "/tokenizer/trained.json", &n);
+    json_t *j = json_loadb(text, (size_t)n, 0, NULL);
+    json_t *pre = json_pack("{s:s, s:[{s:s, s:{s:s}, s:s, s:b}, O]}", "type", "Sequence", "pretokenizers", "type", "Split",
+                            "pattern", "Regex", "(a+)+[!?]", "behavior", "Isolated", "invert", 0, json_object_get(j, "pre_tokenizer"));
+    assert_int_equal(json_object_set_new(j, "pre_tokenizer", pre), 0);
+    char *edited = json_dumps(j, 0);
+    ida_tokenizer *t = NULL;
+    put_file(in_dir(*state, "slow.json"), edited, (int64_t)strlen(edited));
+    assert_int_equal(ida_tokenizer_load(in_dir(*state, "slow.json"), &t), IDA_OK);
+    ida_buf b = {0};
+    static const char slow[] = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+    for (int i = 0; i < 5000; i++) ida_buf_addf(&b, "{\"text\":\"%s %d\"}\n", i >= 4321 ? slow : "a", i);
+    put_file(in_dir(*state, "slow.jsonl"), b.data, b.len);
+    const char *const inputs[] = {in_dir(*state, "slow.jsonl")};
+    ida_pack_options o = {.inputs = inputs, .n_inputs = 1, .out_dir = in_dir(*state, "slow")};
+    int before = ida_get_threads();
+    for (int threads = 1; threads <= 3; threads++) {
+        ida_set_threads(threads);
+        assert_int_equal(ida_data_pack(t, &o, NULL, NULL, NULL), IDA_E_UNSUPPORTED);
+        if (!strstr(ida_last_error(), "document 4322 ") || !strstr(ida_last_error(), "too many steps")) fail_msg("%s", ida_last_error());
+        assert_false(ida_exists(in_dir(*state, "slow.part")));
+    }
+    ida_set_threads(before);
+    ida_buf_free(&b);
+    ida_tokenizer_free(t);
+    json_decref(j);
+    free(edited);
+    free(text);
 }
 
 /* Parquet rows become the documents that the same rows give as jsonl; nulls are bad rows. */
@@ -452,6 +527,8 @@ int main(void) {
         cmocka_unit_test(few_documents_give_their_tail_to_validation),
         cmocka_unit_test(an_empty_validation_split_is_said),
         cmocka_unit_test(bad_rows_are_left_out_and_counted),
+        cmocka_unit_test(many_bad_rows_are_counted_and_the_first_listed),
+        cmocka_unit_test(a_document_that_cannot_be_encoded_is_named),
         cmocka_unit_test(parquet_is_packed_like_jsonl),
         cmocka_unit_test(duplicates_are_dropped_on_request_and_the_first_stays),
         cmocka_unit_test(bad_requests_leave_nothing_behind),

@@ -1,5 +1,6 @@
 /* test_pack_resume.c - a packing that was stopped or killed, at any moment and any number of times, and resumed with any number
  * of threads, gives byte for byte the folder of one that was not. */
+#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -7,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -202,22 +204,65 @@ static void other_options_or_inputs_are_not_a_resume(void **state) {
     o.inputs = with_stdin;
     refused(&o, IDA_E_ARG, "standard input");
     o.inputs = inputs;
-    /* the file in work is another one now: of another size, of the same size */
+    /* the file in work is another one now: of another size, of the same size, of the same bytes but another time */
     int64_t n;
+    struct stat was;
+    assert_int_equal(stat(paths[0], &was), 0);
     char *bytes = get_file(paths[0], &n), *other = malloc((size_t)n);
     put_file(paths[0], bytes, n - 1);
-    refused(&o, IDA_E_ARG, "input_bytes");
+    refused(&o, IDA_E_ARG, "0.jsonl has changed");
     memcpy(other, bytes, (size_t)n);
     for (int64_t i = 0; i < n; i++)
         if (other[i] == '.') other[i] = ',';
     put_file(paths[0], other, n);
-    refused(&o, IDA_E_ARG, "changed");
+    refused(&o, IDA_E_ARG, "0.jsonl has changed");
     put_file(paths[0], bytes, n);
+    refused(&o, IDA_E_ARG, "touch -d @");
+    /* as that line says */
+    assert_int_equal(utimensat(AT_FDCWD, paths[0], (const struct timespec[2]){was.st_atim, was.st_mtim}, 0), 0);
     /* after all these refusals it still goes on */
     assert_int_equal(ida_data_pack(tok, &o, NULL, NULL, NULL), IDA_OK);
     same_folder(in_dir(*state, "whole"), in_dir(*state, "other"));
     free(bytes);
     free(other);
+}
+
+/* A file that is finished is not read again: its middle may be rewritten, what tells is the time. */
+static void a_finished_input_that_was_written_to_is_not_a_resume(void **state) {
+    ida_pack_options o = options(in_dir(*state, "finished"), false);
+    struct stat was;
+    assert_int_equal(stat(paths[0], &was), 0);
+    stop_early(&o, 4); /* in the second file */
+    o.resume = true;
+    int64_t n;
+    char *bytes = get_file(paths[0], &n);
+    assert_true(n > 3 * 65536);
+    bytes[n / 2] ^= 1;
+    put_file(paths[0], bytes, n);
+    refused(&o, IDA_E_ARG, "0.jsonl was written to");
+    bytes[n / 2] ^= 1;
+    bytes[n - 20] ^= 1; /* an end is looked at whatever the time says */
+    put_file(paths[0], bytes, n);
+    assert_int_equal(utimensat(AT_FDCWD, paths[0], (const struct timespec[2]){was.st_atim, was.st_mtim}, 0), 0);
+    refused(&o, IDA_E_ARG, "0.jsonl has changed");
+    bytes[n - 20] ^= 1;
+    put_file(paths[0], bytes, n);
+    assert_int_equal(utimensat(AT_FDCWD, paths[0], (const struct timespec[2]){was.st_atim, was.st_mtim}, 0), 0);
+    assert_int_equal(ida_data_pack(tok, &o, NULL, NULL, NULL), IDA_OK);
+    same_folder(in_dir(*state, "whole"), in_dir(*state, "finished"));
+    free(bytes);
+}
+
+static void a_pipe_cannot_be_resumed(void **state) {
+    char path[1024];
+    snprintf(path, sizeof path, "%s", in_dir(*state, "pipe.jsonl"));
+    assert_int_equal(mkfifo(path, 0600), 0);
+    const char *const one[1] = {path};
+    ida_pack_options o = options(in_dir(*state, "piped"), true);
+    o.inputs = one;
+    o.n_inputs = 1;
+    refused(&o, IDA_E_ARG, "pipe");
+    assert_false(ida_exists(in_dir(*state, "piped.part")));
 }
 
 static void a_damaged_state_is_an_error(void **state) {
@@ -246,6 +291,8 @@ int main(void) {
         cmocka_unit_test(stopped_at_every_batch_it_gives_the_same_bytes),
         cmocka_unit_test(killed_at_any_moment_it_gives_the_same_bytes),
         cmocka_unit_test(other_options_or_inputs_are_not_a_resume),
+        cmocka_unit_test(a_finished_input_that_was_written_to_is_not_a_resume),
+        cmocka_unit_test(a_pipe_cannot_be_resumed),
         cmocka_unit_test(a_damaged_state_is_an_error),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

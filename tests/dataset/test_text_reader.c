@@ -141,6 +141,8 @@ static void jsonl_rows_are_documents(void **state) {
     static const char rows[] =
         "\xEF\xBB\xBF{\"text\":\"a\\n\\u00e9\"}\r\n\n  \n{\"id\":1,\"text\":\"\"}\n{\"text\":\"last\",\"n\":[1,{\"x\":null}]}";
     expect(file(state, "a.jsonl", rows, sizeof rows - 1), &plain, "a\n\xC3\xA9||last|");
+    static const char wide[] = "{\"id\":18446744073709551615,\"text\":\"wide\"}\n"; /* a number that is not looked at */
+    expect(file(state, "d.jsonl", wide, sizeof wide - 1), &plain, "wide|");
     static const char other[] = "{\"body\":\"x\",\"text\":\"y\"}\n";
     ida_text_options o = {.jsonl_key = "body"};
     expect(file(state, "b.jsonl", other, sizeof other - 1), &o, "x|");

@@ -1,105 +1,20 @@
 /* test_families.c - tokenizers beyond plain GPT-2: Llama-3's and odd Split pre-tokenizers, metaspace with byte fallback,
  * SentencePiece models; ids and text against what HF and sentencepiece gave (tests/data/tokenizer); templates, the streaming
- * decoder, the compiled form. */
+ * decoder. The compiled form is test_compiled.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 
 #include <cmocka.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
-#include "core/file.h"
-#include "core/mem.h"
-#include "core/rng.h"
-#include "lib/scratch.h"
-#include "text/recorded.h"
-#include "text/tokenizer.h"
-
-#define FOLDER IDA_TEST_DATA "/tokenizer/"
-#define OK(call) do { if ((call) != IDA_OK) fail_msg("%s: %s", #call, ida_last_error()); } while (0)
-static const char *const families[] = {"llama3", "split", "metaspace"};
-
-static ida_tokenizer *load(const char *file) {
-    char path[512];
-    ida_tokenizer *t = NULL;
-    snprintf(path, sizeof path, FOLDER "%s", file);
-    OK(ida_tokenizer_load(path, &t));
-    return t;
-}
-
-static ida_tokenizer *family(int i) {
-    char name[64];
-    snprintf(name, sizeof name, "%s.json", families[i]);
-    return load(name);
-}
-
-static FILE *open_record(const char *name, const char *kind) {
-    char path[512];
-    snprintf(path, sizeof path, FOLDER "%s.%s", name, kind);
-    FILE *f = fopen(path, "r");
-    assert_non_null(f);
-    return f;
-}
-
-static void check_ids(const ida_tokenizer *t, const char *name) {
-    static record r;
-    FILE *f = open_record(name, "enc");
-    int lines = 0;
-    for (; next_record(f, 1, &r); lines++) {
-        int32_t *ids;
-        int64_t n;
-        OK(ida_tokenizer_encode_as(t, r.text, r.n, (unsigned)r.special, &ids, &n));
-        if (n != r.n_numbers || memcmp(ids, r.number, (size_t)n * sizeof *ids) != 0)
-            fail_msg("%s, line %d: other ids", name, lines + 1);
-        ida_ids_free(ids);
-    }
-    fclose(f);
-    assert_true(lines >= 90);
-}
-
-/* Joins what the decoder gives for ids pushed `step` at a time; step 0: 1, 2, 3 ... */
-static char *stream(ida_decoder *d, const int32_t *ids, int64_t n, int64_t step, size_t *len) {
-    char *text = calloc(1, 65536);
-    const char *part;
-    size_t k;
-    *len = 0;
-    for (int64_t at = 0, round = 1; at < n; round++) {
-        int64_t take = step ? step : round;
-        if (take > n - at) take = n - at;
-        OK(ida_decoder_push(d, ids + at, take, &part, &k));
-        assert_true(*len + k < 65536);
-        memcpy(text + *len, part, k);
-        *len += k;
-        at += take;
-    }
-    OK(ida_decoder_end(d, &part, &k));
-    memcpy(text + *len, part, k);
-    *len += k;
-    return text;
-}
-
-static void check_texts(const ida_tokenizer *t, const char *name) {
-    static record r;
-    FILE *f = open_record(name, "dec");
-    int lines = 0;
-    ida_decoder *d[2];
-    for (int skip = 0; skip < 2; skip++) OK(ida_decoder_create(t, skip, &d[skip]));
-    for (; next_record(f, 1, &r); lines++)
-        for (int64_t step = 0; step < 4; step++) {
-            size_t n;
-            char *text = stream(d[r.special], r.number, r.n_numbers, step == 3 ? 4096 : step, &n);
-            if (n != r.n || memcmp(text, r.text, n) != 0)
-                fail_msg("%s, line %d, step %d: other text", name, lines + 1, (int)step);
-            free(text);
-        }
-    fclose(f);
-    for (int skip = 0; skip < 2; skip++) ida_decoder_free(d[skip]);
-    assert_true(lines >= 60);
-}
+#include "text/families.h"
 
 static void ids_and_texts_equal_the_reference(void **state) {
     (void)state;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < FAMILIES; i++) {
         ida_tokenizer *t = family(i);
         check_ids(t, families[i]);
         check_texts(t, families[i]);
@@ -108,14 +23,14 @@ static void ids_and_texts_equal_the_reference(void **state) {
 }
 
 static void saved_file_gives_the_same_tokenizer(void **state) {
-    for (int i = 0; i < 4; i++) {
-        const char *name = i < 3 ? families[i] : "sp";
-        ida_tokenizer *t = i < 3 ? family(i) : load("sp.model"), *again = NULL;
+    for (int i = 0; i <= FAMILIES; i++) {
+        const char *name = i < FAMILIES ? families[i] : "sp";
+        ida_tokenizer *t = i < FAMILIES ? family(i) : load("sp.model"), *again = NULL;
         OK(ida_tokenizer_save(t, in_dir(*state, "tokenizer.json")));
         OK(ida_tokenizer_load(*state, &again));
         assert_true(ida_tokenizer_hash(t) == ida_tokenizer_hash(again));
         check_ids(again, name);
-        if (i < 3) check_texts(again, name);
+        if (i < FAMILIES) check_texts(again, name);
         ida_tokenizer_free(t);
         ida_tokenizer_free(again);
     }
@@ -385,89 +300,6 @@ static void patterns_that_cannot_run_are_refused(void **state) {
     assert_int_equal(n, 6);
 }
 
-/* ---- the compiled form */
-
-static void compiled_form_is_the_same_tokenizer(void **state) {
-    const uint64_t key[2] = {1, 2}, other[2] = {1, 3};
-    const char *path = in_dir(*state, "compiled");
-    for (int i = 0; i < 4; i++) {
-        ida_tokenizer *t = i < 3 ? family(i) : load("sp.model"), *again = NULL;
-        OK(ida_compiled_save(t, key, path));
-        OK(ida_compiled_load(path, key, &again));
-        assert_true(ida_tokenizer_hash(t) == ida_tokenizer_hash(again));
-        check_ids(again, i < 3 ? families[i] : "sp");
-        if (i < 3) check_texts(again, families[i]);
-        ida_tokenizer_free(again);
-        again = NULL;
-        assert_int_equal(ida_compiled_load(path, other, &again), IDA_E_FORMAT);
-        assert_null(again);
-        ida_tokenizer_free(t);
-    }
-}
-
-static void damaged_compiled_files_are_refused(void **state) {
-    const uint64_t key[2] = {1, 2};
-    const char *path = in_dir(*state, "compiled"), *bad = in_dir(*state, "bad");
-    ida_tokenizer *t = load("metaspace.json"), *again = NULL;
-    OK(ida_compiled_save(t, key, path));
-    int64_t n;
-    char *bytes = get_file(path, &n);
-    for (int64_t cut = 0; cut < n; cut += 1 + n / 60) {
-        put_file(bad, bytes, cut);
-        assert_int_not_equal(ida_compiled_load(bad, key, &again), IDA_OK);
-    }
-    for (int64_t at = 0; at < n; at += at < 128 ? 1 : 1 + n / 200) {
-        bytes[at] ^= 0x41;
-        put_file(bad, bytes, n);
-        assert_int_not_equal(ida_compiled_load(bad, key, &again), IDA_OK);
-        bytes[at] ^= 0x41;
-    }
-    assert_null(again);
-    free(bytes);
-    ida_tokenizer_free(t);
-}
-
-static int64_t entries(const char *dir) {
-    char **names = NULL;
-    int64_t n = 0;
-    if (ida_list_dir(dir, &names, &n)) return 0;
-    ida_names_free(names, n);
-    return n;
-}
-
-static void large_file_is_compiled_once(void **state) {
-    int64_t n;
-    const char *path = in_dir(*state, "large.json"), *cache = in_dir(*state, "cache"), *inside = in_dir(*state, "cache/idattn");
-    char *text = get_file(FOLDER "metaspace.json", &n), *large = malloc((size_t)n + 300000);
-    memcpy(large, text, (size_t)n);
-    memset(large + n, ' ', 300000);
-    put_file(path, large, n + 300000);
-    setenv("XDG_CACHE_HOME", cache, 1);
-    ida_tokenizer *t = NULL;
-    for (int round = 0; round < 4; round++) { /* made, used, made again after damage; then the folder cannot be written */
-        if (round == 2) {
-            char **names;
-            int64_t k;
-            OK(ida_list_dir(inside, &names, &k));
-            put_file(in_dir(inside, names[0]), "damage", 6);
-            ida_names_free(names, k);
-        }
-        if (round == 3) setenv("XDG_CACHE_HOME", path, 1); /* a file, not a folder */
-        OK(ida_tokenizer_load(path, &t));
-        check_ids(t, "metaspace");
-        ida_tokenizer_free(t);
-        assert_int_equal(entries(inside), 1);
-    }
-    setenv("XDG_CACHE_HOME", cache, 1);
-    large[n + 5] = '\n'; /* other bytes, another entry */
-    put_file(path, large, n + 300000);
-    OK(ida_tokenizer_load(path, &t));
-    assert_int_equal(entries(inside), 2);
-    ida_tokenizer_free(t);
-    free(large);
-    free(text);
-}
-
 /* ---- SentencePiece models that are not ours */
 
 static void put_varint(ida_buf *b, uint64_t v) {
@@ -580,9 +412,6 @@ int main(void) {
         cmocka_unit_test(decoder_holds_back_what_may_change),
         cmocka_unit_test(unknown_characters_wait_for_a_known_one),
         cmocka_unit_test(patterns_that_cannot_run_are_refused),
-        cmocka_unit_test(compiled_form_is_the_same_tokenizer),
-        cmocka_unit_test(damaged_compiled_files_are_refused),
-        cmocka_unit_test(large_file_is_compiled_once),
         cmocka_unit_test(unsupported_sentencepiece_models_are_refused),
         cmocka_unit_test(damaged_sentencepiece_models_are_refused_or_whole),
     };

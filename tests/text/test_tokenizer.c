@@ -238,8 +238,8 @@ static void unsupported_files_are_refused_by_name(void **state) {
     const ida_status no = IDA_E_UNSUPPORTED;
     expect_refusal("\"truncation\":null", "\"truncation\":{\"max_length\":5}", no, "truncation");
     expect_refusal("\"padding\":null", "\"padding\":{}", no, "padding");
-    expect_refusal("\"normalizer\":null", "\"normalizer\":{\"type\":\"Lowercase\"}", no, "Lowercase");
-    expect_refusal("\"pre_tokenizer\":{\"type\":\"ByteLevel\"", "\"pre_tokenizer\":{\"type\":\"Punctuation\"", no, "Punctuation");
+    expect_refusal("\"normalizer\":null", "\"normalizer\":{\"type\":\"Precompiled\"}", no, "Precompiled");
+    expect_refusal("\"pre_tokenizer\":{\"type\":\"ByteLevel\"", "\"pre_tokenizer\":{\"type\":\"UnicodeScripts\"", no, "UnicodeScripts");
     expect_refusal("\"pre_tokenizer\":{\"type\":\"ByteLevel\"", "\"pre_tokenizer\":{\"type\":\"Digits\"", no, "do not fit");
     expect_refusal("\"decoder\":{\"type\":\"ByteLevel\"", "\"decoder\":{\"type\":\"WordPiece\"", no, "WordPiece");
     expect_refusal("\"post_processor\":null", "\"post_processor\":{\"type\":\"TemplateProcessing\"}", no, "TemplateProcessing");

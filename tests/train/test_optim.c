@@ -355,6 +355,54 @@ static void L37_micro_batches_of_10_and_1000_tokens_equal_the_single_batch(void 
     ida_trainer_close(split);
 }
 
+/* The rows of `share` behind the first `at` tokens of the trainer's, micro-batch after micro-batch. */
+static int64_t same_rows(const ida_trainer *t, int64_t at, const ida_rows *share) {
+    int64_t begin = 0;
+    for (int64_t m = 0, k = 0; m < t->n_micro; begin += t->rows[m++]->n_tokens)
+        for (int64_t i = 0; i < t->rows[m]->n_tokens; i++) {
+            if (begin + i < at || k == share->n_tokens) continue;
+            assert_int_equal(t->rows[m]->ids[i], share->ids[k]);
+            assert_int_equal(t->rows[m]->targets[i], share->targets[k]);
+            k++;
+        }
+    return at + share->n_tokens;
+}
+
+/* L38: what the trainer takes at a step, which depends on seed and step alone, is what any number of ranks take together, in rank
+ * order; also when the data is one token more than nothing, exactly B*T or B*T+1, with an empty shard and one of a single token. */
+static void L38_a_step_is_the_union_of_the_ranks_batches(void **state) {
+    (void)state;
+    enum { BATCH = 8, T = 16 };
+    static const int64_t sizes[][3] = { { 2, 0, 0 }, { 1, 0, BATCH * T - 1 }, { 1, 0, BATCH * T }, { 1, 0, BATCH * T + 1 }, { 300, 0, 71 } };
+    static const int64_t worlds[] = { 1, 2, 3, 4, 8 };
+    static const int64_t none[] = { 0 };
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        ida_trainer *t = NULL;
+        ida_trainer_gradient g;
+        ida_rows *share = NULL;
+        ida_train_options o = tiny_options(IDA_MIXER_INTERDOMAIN, tiny_data("ranks", sizes[s], 3, none, 0), tiny_dir("ranks-run"));
+        o.seq_len = T;
+        o.batch = BATCH;
+        o.micro_batch = 2;
+        OK(ida_trainer_open(&o, NULL, NULL, &t));
+        OK(ida_rows_new(BATCH, T, &share));
+        for (t->step = 0; t->step < 40; t->step += 1 + t->step * 2) { /* any step, without those before it */
+            OK(ida_trainer_backward(t, &g));
+            for (size_t w = 0; w < sizeof worlds / sizeof *worlds; w++) {
+                int64_t at = 0, first, rows;
+                for (int64_t rank = 0; rank < worlds[w]; rank++) {
+                    OK(ida_rank_share(BATCH, t->step, rank, worlds[w], &first, &rows));
+                    OK(ida_rows_fill(share, t->train, o.seed, first, rows));
+                    at = same_rows(t, at, share);
+                }
+                assert_int_equal(at, g.n_tokens);
+            }
+        }
+        ida_rows_free(share);
+        ida_trainer_close(t);
+    }
+}
+
 /* ---------------------------------------------------------------- non-finite */
 
 static void a_non_finite_gradient_skips_the_step_and_names_the_tensor(void **state) {
@@ -529,6 +577,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(options_out_of_range_are_refused_by_name),
         cmocka_unit_test(data_too_small_to_train_or_to_evaluate),
         cmocka_unit_test(L37_micro_batches_of_10_and_1000_tokens_equal_the_single_batch),
+        cmocka_unit_test(L38_a_step_is_the_union_of_the_ranks_batches),
         cmocka_unit_test(a_non_finite_gradient_skips_the_step_and_names_the_tensor),
         cmocka_unit_test(a_huge_weight_overflows_and_is_skipped),
         cmocka_unit_test(clipping_bounds_the_step),
