@@ -290,7 +290,8 @@ static void check_memory(check *c) {
     void *p = c;
     const ida_status st = ida_dev_alloc(c->dev, &p, INT64_C(1) << 46, 1, "a test of much");
     const char *text = ida_last_error();
-    const bool said = strstr(text, "70368744177664 bytes") && strstr(text, "for a test of much") && strstr(text, "lower micro_batch");
+    const bool said = strstr(text, "70368744177664 bytes") && strstr(text, "for a test of much") &&
+                      strstr(text, "lower micro_batch");
     result(c, "too much memory, other than a clear line", st != IDA_E_NOMEM || p || !said, 0);
     must(ida_dev_alloc(c->dev, &p, 1 << 20, 1, "a test of little"));
     ida_dev_free(c->dev, p);

@@ -191,7 +191,8 @@ static void moment_variance(const kase *k, const scan *s, double *out) {
             old = l * old + (j < 0 ? bz : 0), fresh = l * fresh + (j < 0 ? 0 : bz);
             weighed = l * weighed + (j < 0 ? 0 : (double)(CENTRE - j) * bz);
         }
-        const double enters = (double)(rows - 1 - CENTRE) * cabs(old + fresh), leaves = (len > CHUNK ? CHUNK : CENTRE + 1) * cabs(old),
+        const double enters = (double)(rows - 1 - CENTRE) * cabs(old + fresh),
+                     leaves = (len > CHUNK ? CHUNK : CENTRE + 1) * cabs(old),
                      dx = hypot((double)k->a[Y_F_RE].value[state], (double)k->a[Y_F_IM].value[state]) * 0x1p-10;
         out[g * m + mode] += (pow(enters, 2) + pow(leaves, 2) + pow(cabs(weighed), 2)) * dx * dx;
     }

@@ -55,8 +55,8 @@ for op in $ops; do
         *) echo "$rank $tool $op" ;;
         esac
     done
-done | sort -n -s -k1,1 | while read -r _ tool op; do echo "$tool $op"; done |
-    xargs -P "$JOBS" -L 1 sh "$0" --one "$check" "$work"
-n=$(find "$work" -name '*.txt' | wc -l) bad=$(find "$work" -name '*.bad' | wc -l)
-echo "$n runs, $bad not clean"
-[ "$n" -gt 0 ] && [ "$bad" -eq 0 ]
+done | sort -n -s -k1,1 | while read -r _ tool op; do echo "$tool $op"; done >"$work/list"
+xargs -P "$JOBS" -L 1 sh "$0" --one "$check" "$work" <"$work/list"
+planned=$(wc -l <"$work/list") n=$(find "$work" -name '*.txt' | wc -l) bad=$(find "$work" -name '*.bad' | wc -l)
+echo "$n of $planned runs, $bad not clean"
+[ "$n" -eq "$planned" ] && [ "$bad" -eq 0 ]

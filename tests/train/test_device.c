@@ -93,7 +93,7 @@ static void a_full_device_gives_everything_back_wherever_it_was_met(void **state
         device->allocs = 0;
         device->fail_alloc = k;
         st = ida_trainer_open(&o, NULL, NULL, &t);
-        if (st == IDA_E_NOMEM) assert_string_equal(ida_last_error(), "the device is full");
+        if (st == IDA_E_NOMEM) assert_non_null(strstr(ida_last_error(), "the device is full"));
         ida_trainer_close(t);
         assert_int_equal(device->live, 0);
     }

@@ -246,14 +246,15 @@ VEC_DEV int warp_least(int x) {
 template <int HALF> constexpr int NEAR = HALF <= 16 ? 32 : HALF <= 32 ? 16 : HALF <= 64 ? 8 : 4;
 template <int HALF> struct rope_freqs { double f[HALF]; };
 template <int HALF> struct rope_near {
-    double freq[HALF];
+    alignas(16) double freq[HALF];
     float cos[NEAR<HALF>][HALF], sin[NEAR<HALF>][HALF];
 };
 /* A warp's: for each run that its walkers are in, counted from the first walker's, BATCH tokens. */
 template <int L, int P> struct rope_rows {
     static constexpr int HALF = L * P, RUNS = 32 / L;
+    alignas(16) float cos[RUNS][BATCH][HALF], sin[RUNS][BATCH][HALF];
+    float far_cos[RUNS][HALF], far_sin[RUNS][HALF];
     int64_t shift[RUNS]; /* position - token number */
-    float far_cos[RUNS][HALF], far_sin[RUNS][HALF], cos[RUNS][BATCH][HALF], sin[RUNS][BATCH][HALF];
 };
 VEC_DEV float2 signed_angle(double angle, int sign) {
     const float2 v = cos_sin(angle);
