@@ -359,7 +359,7 @@ int main(int argc, char **argv) {
     bench b = {.repeats = 20, .tokens = 32768, .seq = 4096};
     const char *device = "cuda", *dtype = "bf16", *only = NULL;
     static problem list[MAX_PROBLEMS];
-    int64_t widths[] = {768, 2048}, n_widths = 2;
+    int64_t widths[] = {384, 768, 2048}, n_widths = 3;
     if (argc % 2 == 0) return usage();
     for (int i = 1; i + 1 < argc; i += 2) {
         const char *v = argv[i + 1];

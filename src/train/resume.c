@@ -105,6 +105,15 @@ static ida_status same_hash(const json_t *state, const char *where, const char *
     return IDA_OK;
 }
 
+/* A run may go on in another element type, as on another device: the bits from there on are others, and it is said. */
+static void allow_other_dtype(json_t *was, const json_t *now, const char *where) {
+    json_t *a = json_object_get(was, "dtype"), *b = json_object_get(now, "dtype");
+    if (!json_is_string(a) || !json_is_string(b) || json_equal(a, b)) return;
+    ida_log("%s: the run was in %s and goes on in %s: close to what it would have been, but not the same bits", where,
+            json_string_value(a), json_string_value(b));
+    json_object_set(was, "dtype", b);
+}
+
 ida_status ida_resume_check(const ida_trainer *t, const json_t *state, const char *where) {
     const char *format = NULL;
     int64_t version;
@@ -117,6 +126,7 @@ ida_status ida_resume_check(const ida_trainer *t, const json_t *state, const cha
         json_decref(was);
         IDA_FAIL(IDA_E_NOMEM, "no memory for the trainer's options");
     }
+    allow_other_dtype(was, options, where);
     ida_status st = config_object(&t->o.config, &config);
     if (st == IDA_OK) st = same(json_object_get(state, "config"), config, "config", where);
     if (st == IDA_OK) st = same(was, options, "options", where);

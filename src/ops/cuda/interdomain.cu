@@ -65,15 +65,16 @@ static double waves(int64_t tasks, double size) {
     return (double)((tasks + MULTIPROCESSORS - 1) / MULTIPROCESSORS) * size;
 }
 
-/* What a pass before the main one costs, in chunks of the main pass: a chunk of it, and a piece (to fill the pipe, to write and
- * join). */
+/* What things cost, in chunks of the main pass, fitted to times on an H200 at 12 and 32 heads of 64 (bench/cuda/mixer_core_cuda):
+ * a task of the main pass; the pass before it at all (its launches, the join); a piece and a chunk of that pass. */
 typedef struct pass_cost {
-    double chunk, piece;
+    double task, before, piece, chunk;
 } pass_cost;
+static const pass_cost FWD_COST = {2.7, 19, 2.4, 0.13}, BWD_COST = {1.3, 8.4, 1.6, 0.24};
 
 /* Sets part_chunks and pre_per to what makes the estimated time smallest. Cutting costs a pass over the pieces of all parts but
  * one of a sequence. A fixed number of multiprocessors, so that the bits do not depend on the chip's. */
-static void choose_parts(plan *l, int64_t n_seq, int64_t h, pass_cost before) {
+static void choose_parts(plan *l, int64_t n_seq, int64_t h, pass_cost of) {
     const int64_t longest = l->longest > 0 ? l->longest : 1;
     double best = 0;
     l->p.part_chunks = longest > MIN_PART ? longest : MIN_PART, l->p.pre_per = 1;
@@ -82,11 +83,12 @@ static void choose_parts(plan *l, int64_t n_seq, int64_t h, pass_cost before) {
         const int64_t chunks = (longest + parts - 1) / parts;
         if (parts > 1 && chunks < MIN_PART) break;
         int64_t of_cut, cut, per = 1;
-        const int64_t limit = chunks < MIN_PART ? MIN_PART : chunks, tasks = count_parts(l, n_seq, limit, &of_cut, &cut) * h;
-        const double whole = waves(tasks, (double)chunks), even = (double)(l->n_chunks * h) / MULTIPROCESSORS + (double)chunks;
+        const int64_t limit = chunks < MIN_PART ? MIN_PART : chunks, n_parts = count_parts(l, n_seq, limit, &of_cut, &cut);
+        const double task = (double)chunks + of.task, whole = waves(n_parts * h, task),
+                     even = ((double)l->n_chunks + (double)n_parts * of.task) * (double)h / MULTIPROCESSORS + task;
         double extra = 0;
         for (int64_t i = 1; parts > 1 && i <= MAX_PIECES && i <= chunks / 2; i++) {
-            const double cost = waves((of_cut - cut) * h * i, before.chunk * (double)((chunks + i - 1) / i) + before.piece);
+            const double cost = of.before + waves((of_cut - cut) * h * i, of.piece + of.chunk * (double)((chunks + i - 1) / i));
             if (i > 1 && cost >= extra) continue;
             extra = cost, per = i;
         }
@@ -118,7 +120,7 @@ static plan plan_make(const ida_cuda_interdomain *a, unsigned char *base, bool b
 
     if (p->tuned) {
         int64_t of_cut = 0, cut = 0;
-        choose_parts(&l, a->n_seq, a->h, bwd ? pass_cost{0.28, 0.5} : pass_cost{0.2, 1.2});
+        choose_parts(&l, a->n_seq, a->h, bwd ? BWD_COST : FWD_COST);
         p->n_parts = (int)(l.n_long > MAX_LONG ? a->n_seq : count_parts(&l, a->n_seq, p->part_chunks, &of_cut, &cut));
         p->n_pieces = (int)of_cut * p->pre_per;
         p->n_part_runs = (int)(p->n_parts < wanted ? p->n_parts : wanted);

@@ -73,16 +73,6 @@ ida_status ida_conv_final_states(const ida_device *dev, float *state_out, const 
                                  const ida_cuda_seqs *t, int64_t d);
 
 #ifdef __CUDACC__
-#include <stdlib.h>
-static inline int stream_variant() {
-    static int v = -1;
-    if (v < 0) {
-        const char *e = getenv("IDA_STREAM_VARIANT");
-        v = e ? atoi(e) & 3 : 0;
-    }
-    return v;
-}
-
 /* cos and sin of an angle formed in double: reduced there, to |r| <= pi/4, and evaluated in float (error below 1e-7). */
 VEC_DEV float2 cos_sin(double angle) {
     const double quarters = rint(angle * 0.63661977236758134308);
@@ -195,7 +185,8 @@ template <class T, int L, int P> struct row_ring {
 #pragma unroll
         for (int i = 0; i < (PIECES + L - 1) / L; i++)
             if (left > 0 && (PIECES % L == 0 || l + i * L < PIECES))
-                asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(dst + i * L * 16), "l"(next + i * L * 16) : "memory");
+                asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(dst + i * L * 16), "l"(next + i * L * 16)
+                             : "memory");
         next += step;
         left--;
     }
@@ -225,11 +216,16 @@ struct walker {
     int run, len, head, l;
     bool active; /* else it does the last walker's work and keeps it to itself */
 };
+VEC_DEV int64_t run_begin(const stream_cut &cut, int64_t run) {
+    return (run * cut.batches + (run < cut.longer ? run : cut.longer)) * BATCH;
+}
 template <int L> VEC_DEV walker walker_of(const stream_call &c, const stream_cut &cut) {
-    const int64_t own = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / L, last = cut.runs * c.h - 1, at = own < last ? own : last;
-    const int64_t run = at / c.h, begin = (run * cut.batches + (run < cut.longer ? run : cut.longer)) * BATCH,
+    const int64_t own = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / L, last = cut.runs * c.h - 1,
+                  at = own < last ? own : last;
+    const int64_t run = at / c.h, begin = run_begin(cut, run),
                   len = (cut.batches + (run < cut.longer ? 1 : 0)) * BATCH;
-    return {begin, (int)run, (int)(len < c.n - begin ? len : c.n - begin), (int)(at - run * c.h), (int)threadIdx.x % L, own <= last};
+    return {begin, (int)run, (int)(len < c.n - begin ? len : c.n - begin), (int)(at - run * c.h), (int)threadIdx.x % L,
+            own <= last};
 }
 
 VEC_DEV int warp_least(int x) {
@@ -282,10 +278,8 @@ VEC_DEV void fill_rows(rope_rows<L, P> &rows, const rope_near<L * P> &table, int
     for (int run = 0; run < runs; run++) {
         const int64_t position = rows.shift[run] + t;
         const int near = (int)position & (NEAR<HALF> - 1);
-#pragma unroll
-        for (int i = 0; i < (HALF + 31) / 32; i++) {
-            const int k = lane + 32 * i;
-            if (HALF % 32 != 0 && k >= HALF) break;
+#pragma unroll 1
+        for (int k = lane; k < HALF; k += 32) {
             if (!fresh && near > 0 && near + ROWS <= NEAR<HALF>) {
                 const float c = rows.far_cos[run][k], s = rows.far_sin[run][k];
 #pragma unroll

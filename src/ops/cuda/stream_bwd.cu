@@ -14,7 +14,7 @@ namespace {
 /* Threads of a block, blocks that fit a multiprocessor, the longest run. */
 enum { LONGEST = 512 };
 template <class T> constexpr int THREADS = sizeof(T) == 2 ? 128 : 64;
-template <class T, int P, int PARTS> constexpr int RESIDENT = (PARTS == PARTS_V || P <= 2 ? 512 : 256) / THREADS<T>;
+template <class T, int PARTS> constexpr int RESIDENT = (PARTS == PARTS_V ? 512 : 256) / THREADS<T>;
 
 /* Partial sums of a call, a row for each run (gain: for each block). NULL = not wanted. */
 struct bwd_parts {
@@ -150,8 +150,8 @@ template <class T, int L, int P, int PARTS> struct bwd_lane {
     }
 };
 
-template <class T, int L, int P, int PARTS, bool ROLLED>
-__global__ void __launch_bounds__(THREADS<T>, (RESIDENT<T, P, PARTS>))
+template <class T, int L, int P, int PARTS>
+__global__ void __launch_bounds__(THREADS<T>, (RESIDENT<T, PARTS>))
     stream_bwd__walk(const stream_call c, const stream_cut cut, const bwd_parts out,
                      const __grid_constant__ rope_freqs<L * P> freqs) {
     using map = row_map<L, P>;
@@ -177,7 +177,8 @@ __global__ void __launch_bounds__(THREADS<T>, (RESIDENT<T, P, PARTS>))
     const int64_t step = c.h * D, at = w.begin * step + (int64_t)w.head * D;
     const T *head_x = (const T *)c.x + at;
     T *head_dx = (T *)c.dx + at;
-    ring_of ring_x = {ring_slots[0][warp][0] + lane / L * D, (const char *)head_x + w.l * 16, step * (int64_t)sizeof(T), walk, w.l},
+    ring_of ring_x = {ring_slots[0][warp][0] + lane / L * D, (const char *)head_x + w.l * 16, step * (int64_t)sizeof(T), walk,
+                      w.l},
             ring_dy = {ring_slots[1][warp][0] + lane / L * D, (const char *)((const T *)c.dy + at) + w.l * 16,
                        step * (int64_t)sizeof(T), walk, w.l};
 #pragma unroll
@@ -212,23 +213,11 @@ __global__ void __launch_bounds__(THREADS<T>, (RESIDENT<T, P, PARTS>))
             fresh = false;
             T *dx = head_dx + (t - delay) * step;
             const float *given = saved ? saved + t * c.h : NULL;
-            if constexpr (ROLLED) {
-#pragma unroll 1
-                for (int j = 0; j < BATCH; j++, row_x += SLOT, row_dy += SLOT, cosines += HALF, sines += HALF, dx += step) {
-                    me.template token<0>(c, row_x, row_dy, cosines, sines, given ? given + j * c.h : NULL, true,
-                                         w.active && t + j - delay >= low, dx);
-                    if (conv) {
-                        rotate(me.old);
-                        rotate(me.pending);
-                    }
-                }
-            } else {
-                me.template token<0>(c, row_x, row_dy, cosines, sines, given, true, w.active && t - delay >= low, dx);
-                me.template token<1>(c, row_x + SLOT, row_dy + SLOT, cosines + HALF, sines + HALF, given ? given + c.h : NULL, true,
-                                     w.active && t + 1 - delay >= low, dx + step);
-                me.template token<2>(c, row_x + 2 * SLOT, row_dy + 2 * SLOT, cosines + 2 * HALF, sines + 2 * HALF,
-                                     given ? given + 2 * c.h : NULL, true, w.active && t + 2 - delay >= low, dx + 2 * step);
-            }
+            me.template token<0>(c, row_x, row_dy, cosines, sines, given, true, w.active && t - delay >= low, dx);
+            me.template token<1>(c, row_x + SLOT, row_dy + SLOT, cosines + HALF, sines + HALF, given ? given + c.h : NULL, true,
+                                 w.active && t + 1 - delay >= low, dx + step);
+            me.template token<2>(c, row_x + 2 * SLOT, row_dy + 2 * SLOT, cosines + 2 * HALF, sines + 2 * HALF,
+                                 given ? given + 2 * c.h : NULL, true, w.active && t + 2 - delay >= low, dx + 2 * step);
         } else {
 #pragma unroll 1
             for (int u = t; u < t + BATCH && u < longest; u++, row_x += SLOT, row_dy += SLOT) {
@@ -310,10 +299,10 @@ __global__ void __launch_bounds__(32 * SUM_ROWS) stream_sums__add(const sum_list
     s.out[col] = (float)((double)s.out[col] + sum);
 }
 
-template <class T, int L, int P, int PARTS, bool ROLLED> ida_status launch_parts(const ida_device *dev, const stream_call *c) {
+template <class T, int L, int P, int PARTS> ida_status launch_parts(const ida_device *dev, const stream_call *c) {
     const cudaStream_t stream = ida_cuda_of(dev)->stream;
     const bool conv = c->parts & PART_CONV, norm = c->parts & PART_NORM;
-    const stream_cut cut = stream_cut_of(c->n, c->h, THREADS<T> / L, RESIDENT<T, P, PARTS>, LONGEST);
+    const stream_cut cut = stream_cut_of(c->n, c->h, THREADS<T> / L, RESIDENT<T, PARTS>, LONGEST);
     const int64_t d = c->h * c->d;
     const bool want_w = conv && c->d_conv_w, want_b = conv && c->d_conv_b, want_gain = norm && c->d_gain,
                want_bias = norm && c->d_bias;
@@ -340,34 +329,31 @@ template <class T, int L, int P, int PARTS, bool ROLLED> ida_status launch_parts
         out.gain = at;
         sums[n++] = {c->d_gain, out.gain, cut.blocks, c->d};
     }
-    stream_bwd__walk<T, L, P, PARTS, ROLLED><<<(unsigned)cut.blocks, THREADS<T>, 0, stream>>>(*c, cut, out, stream_freqs<L * P>(c));
+    stream_bwd__walk<T, L, P, PARTS><<<(unsigned)cut.blocks, THREADS<T>, 0, stream>>>(*c, cut, out, stream_freqs<L * P>(c));
     IDA_TRY(IDA_CUDA_LAUNCHED("stream_bwd"));
     return ida_stream_add_sums(dev, sums, n);
 }
-template <class T, int L, int P, bool ROLLED> ida_status launch(const ida_device *dev, const stream_call *c) {
-    if (c->parts == PARTS_V) return launch_parts<T, L, P, PARTS_V, ROLLED>(dev, c);
-    if (c->parts == PARTS_Q) return launch_parts<T, L, P, PARTS_Q, ROLLED>(dev, c);
-    if (c->parts == PARTS_K) return launch_parts<T, L, P, PARTS_K, ROLLED>(dev, c);
-    return launch_parts<T, L, P, PARTS_ANY, ROLLED>(dev, c);
+template <class T, int L, int P> ida_status launch(const ida_device *dev, const stream_call *c) {
+    if (c->parts == PARTS_V) return launch_parts<T, L, P, PARTS_V>(dev, c);
+    if (c->parts == PARTS_Q) return launch_parts<T, L, P, PARTS_Q>(dev, c);
+    if (c->parts == PARTS_K) return launch_parts<T, L, P, PARTS_K>(dev, c);
+    return launch_parts<T, L, P, PARTS_ANY>(dev, c);
 }
 
 template <class T> ida_status launch_width(const ida_device *dev, const stream_call *c) {
     switch (c->d) {
     case 32:
-        return launch<T, 4, 4, false>(dev, c);
+        return launch<T, 4, 4>(dev, c);
     case 64:
-        if (stream_variant() == 1) return launch<T, 8, 4, true>(dev, c);
-        if (stream_variant() == 2) return launch<T, 16, 2, false>(dev, c);
-        if (stream_variant() == 3) return launch<T, 16, 2, true>(dev, c);
-        return launch<T, 8, 4, false>(dev, c);
+        return launch<T, 8, 4>(dev, c);
     case 96:
-        return launch<T, 16, 3, false>(dev, c);
+        return launch<T, 16, 3>(dev, c);
     case 128:
-        return launch<T, 16, 4, false>(dev, c);
+        return launch<T, 16, 4>(dev, c);
     case 192:
-        return launch<T, 32, 3, false>(dev, c);
+        return launch<T, 32, 3>(dev, c);
     default:
-        return launch<T, 32, 4, false>(dev, c);
+        return launch<T, 32, 4>(dev, c);
     }
 }
 

@@ -9,7 +9,7 @@ namespace {
 
 /* Threads of a block, blocks that fit a multiprocessor, the longest run. */
 enum { THREADS = 128, LONGEST = 256 };
-template <int P, int PARTS> constexpr int RESIDENT = (PARTS == PARTS_ANY ? 3 : PARTS == PARTS_V ? 6 : 4) + (P == 2 ? 2 : 0);
+template <int PARTS> constexpr int RESIDENT = PARTS == PARTS_ANY ? 3 : PARTS == PARTS_V ? 6 : 4;
 
 /* What a lane keeps along the walk. */
 template <class T, int L, int P, int PARTS> struct fwd_lane {
@@ -18,7 +18,8 @@ template <class T, int L, int P, int PARTS> struct fwd_lane {
     float4 w[C];
     float bias_w[C], gain[C], bias[C], old[3][C];
     int parts, l;
-    T *y; /* of the next token */
+    const float *gains; /* [D], shared: where all parts are there, registers are short */
+    T *y;               /* of the next token */
     float *stat;
 
     __device__ __forceinline__ void load_parameters(const stream_call &c, int head) {
@@ -29,7 +30,7 @@ template <class T, int L, int P, int PARTS> struct fwd_lane {
                 w[i] = reinterpret_cast<const float4 *>(c.conv_w)[head * D + at];
                 bias_w[i] = c.conv_b[head * D + at];
             }
-            gain[i] = parts & PART_NORM ? c.gain[at] : 1;
+            if (PARTS != PARTS_K) gain[i] = parts & PART_NORM ? c.gain[at] : 1;
             bias[i] = parts & PART_NORM && c.bias ? c.bias[head * D + at] : 0;
         }
     }
@@ -72,6 +73,7 @@ template <class T, int L, int P, int PARTS> struct fwd_lane {
             for (int i = 0; i < C; i++) sum = fmaf(v[i], v[i], sum);
             const row_scales r = scales_of<L>(v, group_sum<L>(sum), feat, norm, c.l2_eps, c.norm_eps);
             const float scale = r.map * r.norm;
+            if (PARTS == PARTS_K) map::get_row(gains, l, gain);
 #pragma unroll
             for (int i = 0; i < C; i++) v[i] = norm ? fmaf(v[i] * scale, gain[i], bias[i]) : v[i] * scale;
             if ((PARTS == PARTS_ANY || PARTS == PARTS_V) && stat) {
@@ -84,8 +86,8 @@ template <class T, int L, int P, int PARTS> struct fwd_lane {
     }
 };
 
-template <class T, int L, int P, int PARTS, bool ROLLED>
-__global__ void __launch_bounds__(THREADS, (RESIDENT<P, PARTS>))
+template <class T, int L, int P, int PARTS>
+__global__ void __launch_bounds__(THREADS, (RESIDENT<PARTS>))
     stream_fwd__walk(const stream_call c, const stream_cut cut, const __grid_constant__ rope_freqs<L * P> freqs) {
     using map = row_map<L, P>;
     using ring_of = row_ring<T, L, P>;
@@ -115,6 +117,11 @@ __global__ void __launch_bounds__(THREADS, (RESIDENT<P, PARTS>))
     me.parts = parts, me.l = w.l, me.y = (T *)c.y + at;
     me.stat = c.stat ? c.stat + w.begin * c.h + w.head : NULL;
     me.load_parameters(c, w.head);
+    if constexpr (PARTS == PARTS_K) { /* there before the barrier of fill_near */
+        __shared__ __align__(16) float gains[D];
+        for (int i = (int)threadIdx.x; i < D; i += THREADS) gains[i] = c.gain[i];
+        me.gains = gains;
+    }
     sequence_spot spot = spot_at(c, w.begin, w.begin);
     if (conv) load_old<T, L, P>(me.old, c, spot, head_x, step, w.head, w.l, 0);
     int which = 0, runs = 1; /* of the warp's runs, and how many they are */
@@ -135,23 +142,17 @@ __global__ void __launch_bounds__(THREADS, (RESIDENT<P, PARTS>))
         if (t + BATCH <= limit) {
             if (rope) fill_rows<BATCH>(angles, near, runs, t, fresh, c.sign);
             fresh = false;
-            if constexpr (ROLLED) {
-#pragma unroll 1
-                for (int j = 0; j < BATCH; j++, row += SLOT, cosines += HALF, sines += HALF) {
-                    me.template token<0>(c, row, cosines, sines, step, w.active);
-                    if (conv) rotate(me.old);
-                }
-            } else {
-                me.template token<0>(c, row, cosines, sines, step, w.active);
-                me.template token<1>(c, row + SLOT, cosines + HALF, sines + HALF, step, w.active);
-                me.template token<2>(c, row + 2 * SLOT, cosines + 2 * HALF, sines + 2 * HALF, step, w.active);
-            }
+            me.template token<0>(c, row, cosines, sines, step, w.active);
+            me.template token<1>(c, row + SLOT, cosines + HALF, sines + HALF, step, w.active);
+            me.template token<2>(c, row + 2 * SLOT, cosines + 2 * HALF, sines + 2 * HALF, step, w.active);
         } else {
 #pragma unroll 1
             for (int u = t; u < t + BATCH && u < longest; u++, row += SLOT) {
                 if (u == spot.end && u < w.len) {
-                    spot = spot_at(c, w.begin, w.begin + u);
-                    if (conv) load_old<T, L, P>(me.old, c, spot, head_x, step, w.head, w.l, u);
+                    const int64_t begin = run_begin(cut, w.run);
+                    spot = spot_at(c, begin, begin + u);
+                    const T *run_x = (const T *)c.x + (me.y - (T *)c.y) - u * step;
+                    if (conv) load_old<T, L, P>(me.old, c, spot, run_x, step, w.head, w.l, u);
                     if (rope) angles.shift[which] = spot.shift;
                 }
                 if (rope) fill_rows<1>(angles, near, runs, u, true, c.sign);
@@ -168,34 +169,31 @@ __global__ void __launch_bounds__(THREADS, (RESIDENT<P, PARTS>))
     }
 }
 
-template <class T, int L, int P, int PARTS, bool ROLLED> void launch_parts(const stream_call *c, cudaStream_t stream) {
-    const stream_cut cut = stream_cut_of(c->n, c->h, THREADS / L, RESIDENT<P, PARTS>, LONGEST);
-    stream_fwd__walk<T, L, P, PARTS, ROLLED><<<(unsigned)cut.blocks, THREADS, 0, stream>>>(*c, cut, stream_freqs<L * P>(c));
+template <class T, int L, int P, int PARTS> void launch_parts(const stream_call *c, cudaStream_t stream) {
+    const stream_cut cut = stream_cut_of(c->n, c->h, THREADS / L, RESIDENT<PARTS>, LONGEST);
+    stream_fwd__walk<T, L, P, PARTS><<<(unsigned)cut.blocks, THREADS, 0, stream>>>(*c, cut, stream_freqs<L * P>(c));
 }
-template <class T, int L, int P, bool ROLLED> void launch(const stream_call *c, cudaStream_t stream) {
-    if (c->parts == PARTS_V) launch_parts<T, L, P, PARTS_V, ROLLED>(c, stream);
-    else if (c->parts == PARTS_Q) launch_parts<T, L, P, PARTS_Q, ROLLED>(c, stream);
-    else if (c->parts == PARTS_K) launch_parts<T, L, P, PARTS_K, ROLLED>(c, stream);
-    else launch_parts<T, L, P, PARTS_ANY, ROLLED>(c, stream);
+template <class T, int L, int P> void launch(const stream_call *c, cudaStream_t stream) {
+    if (c->parts == PARTS_V) launch_parts<T, L, P, PARTS_V>(c, stream);
+    else if (c->parts == PARTS_Q) launch_parts<T, L, P, PARTS_Q>(c, stream);
+    else if (c->parts == PARTS_K) launch_parts<T, L, P, PARTS_K>(c, stream);
+    else launch_parts<T, L, P, PARTS_ANY>(c, stream);
 }
 
 template <class T> void launch_width(const stream_call *c, cudaStream_t stream) {
     switch (c->d) {
     case 32:
-        return launch<T, 4, 4, false>(c, stream);
+        return launch<T, 4, 4>(c, stream);
     case 64:
-        if (stream_variant() == 1) return launch<T, 8, 4, true>(c, stream);
-        if (stream_variant() == 2) return launch<T, 16, 2, false>(c, stream);
-        if (stream_variant() == 3) return launch<T, 16, 2, true>(c, stream);
-        return launch<T, 8, 4, false>(c, stream);
+        return launch<T, 8, 4>(c, stream);
     case 96:
-        return launch<T, 16, 3, false>(c, stream);
+        return launch<T, 16, 3>(c, stream);
     case 128:
-        return launch<T, 16, 4, false>(c, stream);
+        return launch<T, 16, 4>(c, stream);
     case 192:
-        return launch<T, 32, 3, false>(c, stream);
+        return launch<T, 32, 3>(c, stream);
     default:
-        return launch<T, 32, 4, false>(c, stream);
+        return launch<T, 32, 4>(c, stream);
     }
 }
 
