@@ -145,8 +145,8 @@ static ida_status put_escape(ida_buf *out, const char *s, size_t n, bool in_clas
     return ida_buf_add(out, s, *used);
 }
 
-/* The options of "(?im-x:", s at the first; Ruby's m is PCRE2's s. Behind the start of an alternative, "(?i)" would take the later
- * ones into a group of its own: a(?i)b|c is a(?i:b|c). */
+/* The options of "(?im-x:", s at the first; Ruby's m is PCRE2's s. Behind the start of an alternative, "(?i)" would take the
+ * later ones into a group of its own: a(?i)b|c is a(?i:b|c). */
 static ida_status put_options(ida_buf *out, const char *s, size_t n, bool at_start, const char *text, size_t *used) {
     size_t k = strspn(s, "imx-");
     if (k >= n || (s[k] != ':' && s[k] != ')')) return differs("an option of a group", text);
