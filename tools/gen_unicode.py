@@ -4,9 +4,10 @@
     python3 -m venv /tmp/v && /tmp/v/bin/pip install unicodedata2==16.0.0 tokenizers==0.23.3
     /tmp/v/bin/python tools/gen_unicode.py > src/text/unicode_tables.h
 
-Run it with Python 3.11, whose own unicodedata is of Unicode 14.0, as Debian 12's PCRE2 is: the characters that came later are listed by
-category, and the expressions of tokenizer.json get them added. What StripAccents, Punctuation and the normal forms go by is older than Unicode 16,
-so `tokenizers` itself is asked. Not needed to build: the output is committed. Bits: 1 = \\p{L}, 2 = \\p{N}, 4 = White_Space, 8 = \\w (UTS 18 annex C).
+Run it with Python 3.11, whose own unicodedata is of Unicode 14.0, as Debian 12's PCRE2 is: the characters that came later are
+listed by category, and the expressions of tokenizer.json get them added. What StripAccents, Punctuation and the normal forms go
+by is older than Unicode 16, so `tokenizers` itself is asked. Not needed to build: the output is committed. Bits: 1 = \\p{L},
+2 = \\p{N}, 4 = White_Space, 8 = \\w (UTS 18 annex C).
 """
 import sys
 import unicodedata as old

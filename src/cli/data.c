@@ -107,6 +107,11 @@ static void print_split(const char *name, const json_t *s) {
     }
 }
 
+static const char *text_of(const json_t *o, const char *key) {
+    const char *s = json_string_value(json_object_get(o, key));
+    return s ? s : "?";
+}
+
 static int print_set(const options *o, json_t *j) {
     if (!j) return fail_text(o, "out of memory");
     const json_t *splits = json_object_get(j, "splits"), *row;
@@ -119,8 +124,7 @@ static int print_set(const options *o, json_t *j) {
     if (whole(j, "duplicates")) printf("%lld duplicates were left out\n", (long long)whole(j, "duplicates"));
     if (whole(j, "bad_rows")) printf("%lld bad rows were left out\n", (long long)whole(j, "bad_rows"));
     json_array_foreach(json_object_get(j, "bad_row_list"), i, row) {
-        printf("  %s:%lld: %s\n", json_string_value(json_object_get(row, "file")), (long long)whole(row, "row"),
-               json_string_value(json_object_get(row, "why")));
+        printf("  %s:%lld: %s\n", text_of(row, "file"), (long long)whole(row, "row"), text_of(row, "why"));
     }
     print_split("train", json_object_get(splits, "train"));
     print_split("val", json_object_get(splits, "val"));

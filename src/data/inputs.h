@@ -15,8 +15,8 @@ int64_t ida_inputs_total(const ida_inputs *in);  /* of all files; 0 when standar
 int64_t ida_inputs_bad(const ida_inputs *in);
 /* A plain file: it can be read again. */
 bool ida_inputs_is_file(const ida_inputs *in, int64_t file);
-/* What tells that a plain file is still what it was: size, time of the last change, XXH3 of its first and last 64 KiB. As it was when
- * it was first asked for or opened for reading. */
+/* What tells that a plain file is still what it was: size, time of the last change, XXH3 of its first and last 64 KiB. As it was
+ * when it was first asked for or opened for reading. */
 typedef struct ida_input_id { int64_t bytes, mtime_ns; uint64_t ends; } ida_input_id;
 ida_status ida_inputs_identify(ida_inputs *in, int64_t file, ida_input_id *id);
 /* Where the last document came from: the number of its file and how many documents that file has given. */

@@ -1,6 +1,6 @@
-/* pack.h - the inside of ida_data_pack, shared by pack.c (documents to shards), pack_batch.c (text to ids) and pack_resume.c (what
- * survives a kill). Batches pass three stages: read, encoded, written. Up to three are on their way at once, one in each stage, and
- * each stage takes them in order.
+/* pack.h - the inside of ida_data_pack, shared by pack.c (documents to shards), pack_batch.c (text to ids) and pack_resume.c
+ * (what survives a kill). Batches pass three stages: read, encoded, written. Up to three are on their way at once, one in each
+ * stage, and each stage takes them in order.
  * Invariant: after a batch was written, every document up to its place is in the shards, in the spool, or counted as a duplicate,
  * and nothing of a later one is. What only the reading stage may touch is marked so. */
 #ifndef IDA_DATA_PACK_H
@@ -76,8 +76,8 @@ void ida_pack_on_bad(void *packer, const char *path, int64_t row, const char *wh
 ida_status ida_pack_batches_new(ida_packer *p);
 void ida_pack_batches_free(ida_packer *p);
 ida_status ida_pack_read(ida_packer *p, ida_pack_batch *b);
-/* At once and each in the pool: `done` is written by put, `full` is encoded, `empty` is read. Any may be NULL. What fails first in
- * the order of documents is reported, whichever thread met it. */
+/* At once and each in the pool: `done` is written by put, `full` is encoded, `empty` is read. Any may be NULL. What fails first
+ * in the order of documents is reported, whichever thread met it. */
 typedef ida_status ida_pack_put_fn(ida_packer *p, const ida_pack_batch *b);
 ida_status ida_pack_step(ida_packer *p, const ida_pack_batch *done, ida_pack_put_fn *put, ida_pack_batch *full,
                          ida_pack_batch *empty);

@@ -32,7 +32,8 @@ static ida_status describe_files(const ida_packer *p, int64_t opened, json_t **o
         char ends[17];
         IDA_TRY(ida_inputs_identify(p->in, i, &id));
         snprintf(ends, sizeof ends, "%016llx", (unsigned long long)id.ends);
-        json_t *file = json_pack("{s:I, s:I, s:s}", "bytes", (json_int_t)id.bytes, "mtime_ns", (json_int_t)id.mtime_ns, "ends", ends);
+        json_t *file = json_pack("{s:I, s:I, s:s}", "bytes", (json_int_t)id.bytes, "mtime_ns", (json_int_t)id.mtime_ns,
+                                 "ends", ends);
         json_array_append_new(*out, file);
     }
     bool whole = (int64_t)json_array_size(*out) == opened;
@@ -121,9 +122,10 @@ static ida_status remove_file(const char *staging, const char *name) {
     return IDA_OK;
 }
 
+/* The state first: one without its journal could not be gone on with, a journal alone is cleared away. */
 ida_status ida_pack_drop_state(const ida_packer *p) {
-    IDA_TRY(remove_file(p->staging, "seen.bin"));
-    return remove_file(p->staging, "resume.json");
+    IDA_TRY(remove_file(p->staging, "resume.json"));
+    return remove_file(p->staging, "seen.bin");
 }
 
 /* ---------------------------------------------------------------- going on */
@@ -219,6 +221,8 @@ static ida_status load(ida_packer *p, const json_t *state, const char *where, id
     if (p->o->dedup) IDA_TRY(ida_pack_open_seen(p, p->place.seen));
     static const char *const splits[] = {"train", "val"};
     for (int i = 0; i < 2; i++) IDA_TRY(ida_shard_out_restore(&p->out[i], json_object_get(state, splits[i]), where));
+    IDA_FAIL_IF(p->documents != p->out[0].documents + p->out[1].documents || p->bytes != p->out[0].bytes + p->out[1].bytes,
+                IDA_E_FORMAT, "%s: the counts of documents do not add up", where);
     p->saved_shards = p->out[0].n_shards + p->out[1].n_shards;
     return go_to_place(p, state, where, file, progress, user);
 }

@@ -140,6 +140,12 @@ static ida_status unpack(ida_parquet *p, const uint8_t *in, int64_t n, uint8_t *
 
 /* ---------------------------------------------------------------- pages */
 
+static const char *encoding_name(int64_t encoding) {
+    static const char *const names[] = {"PLAIN", "GROUP_VAR_INT", "PLAIN_DICTIONARY", "RLE", "BIT_PACKED", "DELTA_BINARY_PACKED",
+                                        "DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY", "RLE_DICTIONARY", "BYTE_STREAM_SPLIT"};
+    return encoding >= 0 && encoding < (int64_t)(sizeof names / sizeof *names) ? names[encoding] : "unknown";
+}
+
 /* Header and body of the page at next_page; the body goes to `packed`. */
 static ida_status read_page(ida_parquet *p, ida_parquet_page *page) {
     p->place = p->next_page;
@@ -166,7 +172,7 @@ static ida_status read_page(ida_parquet *p, ida_parquet_page *page) {
 static ida_status take_dictionary(ida_parquet *p, const ida_parquet_page *page) {
     if (p->has_dictionary) return damaged(p, "a second dictionary");
     IDA_FAIL_IF(page->encoding != IDA_PARQUET_PLAIN && page->encoding != IDA_PARQUET_PLAIN_DICTIONARY, IDA_E_UNSUPPORTED,
-                "%s: dictionary encoding %lld is not read", p->path, (long long)page->encoding);
+                "%s: encoding %s of a dictionary is not read", p->path, encoding_name(page->encoding));
     IDA_TRY(IDA_GROW(p->dictionary, &p->dictionary_cap, page->unpacked + 1, "Parquet dictionary"));
     IDA_TRY(unpack(p, p->packed, page->packed, p->dictionary, page->unpacked));
     int64_t at = 0, end = page->unpacked;
@@ -188,8 +194,8 @@ static ida_status start_values(ida_parquet *p, const ida_parquet_page *page, con
     p->left = page->values;
     p->indexed = page->encoding == IDA_PARQUET_RLE_DICTIONARY || page->encoding == IDA_PARQUET_PLAIN_DICTIONARY;
     IDA_FAIL_IF(!p->indexed && page->encoding != IDA_PARQUET_PLAIN, IDA_E_UNSUPPORTED,
-                "%s: page encoding %lld is not read: write the file with plain or dictionary encoding", p->path,
-                (long long)page->encoding);
+                "%s: page encoding %s is not read: write the file with plain or dictionary encoding", p->path,
+                encoding_name(page->encoding));
     p->value = v;
     p->value_end = v + n;
     if (!p->indexed) return IDA_OK;
@@ -205,8 +211,7 @@ static ida_status take_v1(ida_parquet *p, const ida_parquet_page *page) {
     int64_t n = page->unpacked;
     if (p->meta.optional) {
         IDA_FAIL_IF(page->level_encoding != IDA_PARQUET_RLE, IDA_E_UNSUPPORTED,
-                    "%s: encoding %lld of definition levels is not read",
-                    p->path, (long long)page->level_encoding);
+                    "%s: encoding %s of definition levels is not read", p->path, encoding_name(page->level_encoding));
         if (n < 4 || little32(v) > n - 4) return damaged(p, "definition levels");
         int64_t levels = little32(v);
         runs_start(&p->levels, v + 4, levels, 1);

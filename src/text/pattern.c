@@ -139,25 +139,40 @@ static ida_status put_escape(ida_buf *out, const char *s, size_t n, bool in_clas
         *used = 6;
         return ida_buf_addf(out, "\\x{%.4s}", s + 2);
     }
+    if (c == 'v') return ida_buf_addf(out, "\\x{0B}");
     if (c == 'h') return ida_buf_addf(out, in_class ? "0-9a-fA-F" : "[0-9a-fA-F]");
-    if (c && strchr("WHRXKGkgCQE", c)) return differs("an escape that engines read differently", text);
+    if (c && strchr("WHVRXKGkgCQE", c)) return differs("an escape that engines read differently", text);
     return ida_buf_add(out, s, *used);
 }
 
-/* The options of "(?im-x:", s at the first; Ruby's m is PCRE2's s. */
-static ida_status put_options(ida_buf *out, const char *s, size_t n, const char *text, size_t *used) {
+/* The options of "(?im-x:", s at the first; Ruby's m is PCRE2's s. Behind the start of an alternative, "(?i)" would take the
+ * later ones into a group of its own: a(?i)b|c is a(?i:b|c). */
+static ida_status put_options(ida_buf *out, const char *s, size_t n, bool at_start, const char *text, size_t *used) {
     size_t k = strspn(s, "imx-");
     if (k >= n || (s[k] != ':' && s[k] != ')')) return differs("an option of a group", text);
+    if (s[k] == ')' && !at_start) return differs("an option behind the start of a group", text);
     IDA_TRY(ida_buf_addf(out, "(?"));
     for (size_t i = 0; i < k; i++) IDA_TRY(ida_buf_add(out, s[i] == 'm' ? "s" : s + i, 1));
     *used = k + 2;
     return IDA_OK;
 }
 
+/* A count, s at its brace; one without numbers is plain text. */
+static ida_status put_count(ida_buf *out, const char *s, const char *text, size_t *used) {
+    static const char digits[] = "0123456789";
+    size_t low = strspn(s + 1, digits), comma = s[1 + low] == ',', high = comma ? strspn(s + 2 + low, digits) : 0;
+    size_t end = 1 + low + comma + high;
+    if ((!low && !high) || s[end] != '}') return ida_buf_add(out, s, 1);
+    if (s[end + 1] == '+') return differs("\"}+\"", text);                    /* once or more, not possessive */
+    if (s[end + 1] == '?' && !comma) return differs("\"?\" after a count", text); /* all or none, not lazy */
+    *used = end + 1;
+    return ida_buf_addf(out, "{%s%.*s", low ? "" : "0", (int)end, s + 1);
+}
+
 /* Oniguruma (Ruby syntax) to PCRE2. */
 static ida_status translate(const char *text, size_t n, ida_buf *out) {
     bool in_class = false;
-    size_t class_start = 0;
+    size_t class_start = 0, start = 0; /* start: where an alternative begins */
     for (size_t i = 0, used = 1; i < n; i += used, used = 1) {
         char c = text[i], next = i + 1 < n ? text[i + 1] : 0;
         if (c == '\\') {
@@ -175,15 +190,19 @@ static ida_status translate(const char *text, size_t n, ida_buf *out) {
         } else if (c == '[') {
             in_class = true;
             class_start = next == '^' ? i + 2 : i + 1;
-        } else if (c == '}' && next == '+') {
-            return differs("\"}+\"", text);
+        } else if (c == '{') {
+            IDA_TRY(put_count(out, text + i, text, &used));
+            continue;
         } else if (c == '(' && next == '?' && i + 2 < n && strchr("imsx-", text[i + 2])) {
-            IDA_TRY(put_options(out, text + i + 2, n - i - 2, text, &used));
+            IDA_TRY(put_options(out, text + i + 2, n - i - 2, i == start, text, &used));
+            start = i + used + 1;
             continue;
         } else if (c == '(' && next == '?' && i + 2 < n && strchr("R&P|C+0123456789'", text[i + 2])) {
             return differs("a group that engines read differently", text);
         } else if (c == '(' && next == '*') {
             return differs("\"(*\"", text);
+        } else if (c == '|' || c == '(') {
+            start = c == '(' && next == '?' && i + 2 < n && text[i + 2] == ':' ? i + 3 : i + 1;
         }
         IDA_TRY(ida_buf_add(out, text + i, used));
     }

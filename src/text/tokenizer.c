@@ -217,7 +217,7 @@ static ida_status copy_added(ida_tokenizer *t, const ida_tokenizer_parts *p) {
         ida_added *a = &t->added[i];
         a->content = t->added_bytes + at;
         a->pattern = a->content + a->n;
-        at += a->n + a->n_pattern;
+        at += (int64_t)a->n + a->n_pattern;
     }
 out:
     ida_match_room_free(room);

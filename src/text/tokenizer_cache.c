@@ -1,5 +1,5 @@
-/* tokenizer_cache.c - the folder of compiled tokenizers: $XDG_CACHE_HOME/idattn, else $HOME/.cache/idattn. Entries are named by the
- * hash of their tokenizer.json, written beside and renamed, so that processes may share the folder; the KEEP used last stay.
+/* tokenizer_cache.c - the folder of compiled tokenizers: $XDG_CACHE_HOME/idattn, else $HOME/.cache/idattn. Entries are named by
+ * the hash of their tokenizer.json, written beside and renamed, so that processes may share the folder; the KEEP used last stay.
  * Invariant: whatever is wrong with the folder or an entry costs time, nothing else. */
 #include <fcntl.h>
 #include <stdlib.h>

@@ -17,8 +17,8 @@ enum { IDA_UCD_NEWER = 129 };
 typedef struct ida_uc_range { char category[4]; uint32_t first, last; } ida_uc_range;
 extern const ida_uc_range ida_ucd_newer[IDA_UCD_NEWER];
 
-/* Marks that HF's StripAccents takes away, characters that its Punctuation splits at, and those that it leaves alone in normal forms
- * because they are later than its tables (9.0): all three go by versions before 16. */
+/* Marks that HF's StripAccents takes away, characters that its Punctuation splits at, and those that it leaves alone in normal
+ * forms because they are later than its tables (9.0): all three go by versions before 16. */
 typedef struct ida_uc_span { uint32_t first, last; } ida_uc_span;
 enum { IDA_UCD_ACCENTS = 250, IDA_UCD_PUNCTUATION = 156, IDA_UCD_UNNORMALIZED = 69 };
 extern const ida_uc_span ida_ucd_accents[IDA_UCD_ACCENTS], ida_ucd_punctuation[IDA_UCD_PUNCTUATION],

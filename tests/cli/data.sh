@@ -17,6 +17,10 @@ works "inspect for people" "$IDATTN" data inspect pq
 matches "shows a bad row's place" 'fw.parquet:11: the text is null' "$(cat out.txt)"
 matches "a histogram" '#####' "$(cat out.txt)"
 matches "and documents" 'row 0 says' "$(cat out.txt)"
+cp -r pq pq2
+sed 's/"why": .*/"why": 7/; s/"file": .*/"file": null,/' pq/manifest.json >pq2/manifest.json
+works "a list of bad rows that is not ours" "$IDATTN" data inspect pq2
+matches "is shown as far as it goes" '  [?]:11: [?]' "$(cat out.txt)"
 works "inspect as JSON" "$IDATTN" data inspect pq --json --samples 1
 python3 - <<'PY' && ok "is JSON with lengths, histogram, samples" || not_ok "is JSON with lengths, histogram, samples" "$(head -n 30 out.txt)"
 import json, sys

@@ -278,6 +278,18 @@ static void a_damaged_state_is_an_error(void **state) {
     journal = get_file(in_dir(*state, "damaged.part/resume.json"), &n);
     put_file(in_dir(*state, "damaged.part/resume.json"), journal, n / 2);
     refused(&o, IDA_E_FORMAT, "resume.json");
+    static const struct { const char *word, *from, *to; } lies[] = {
+        {"counts", "\"documents\":", "\"documents\":1"}, /* whole JSON, from which a false manifest would be made */
+        {"train shard 0", "train_000000.bin", "train_000001.bin"},
+        {"train shard 0", "\"xxh3\":\"", "\"xxh3\":\"z"}};
+    for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
+        char *at = strstr(journal, lies[i].from), *lie;
+        assert_non_null(at);
+        assert_true(asprintf(&lie, "%.*s%s%s", (int)(at - journal), journal, lies[i].to, at + strlen(lies[i].from)) > 0);
+        put_file(in_dir(*state, "damaged.part/resume.json"), lie, (int64_t)strlen(lie));
+        refused(&o, IDA_E_FORMAT, lies[i].word);
+        free(lie);
+    }
     put_file(in_dir(*state, "damaged.part/resume.json"), journal, n);
     assert_int_equal(truncate(in_dir(*state, "damaged.part/seen.bin"), 64), 0);
     refused(&o, IDA_E_FORMAT, "seen.bin");

@@ -146,7 +146,7 @@ static void what_is_not_read_is_named(void **state) {
     refused("list", &plain, IDA_E_UNSUPPORTED, "nested");
     refused("number", &plain, IDA_E_UNSUPPORTED, "does not hold text");
     refused("brotli", &plain, IDA_E_UNSUPPORTED, "codec brotli");
-    refused("delta", &plain, IDA_E_UNSUPPORTED, "encoding 7");
+    refused("delta", &plain, IDA_E_UNSUPPORTED, "encoding DELTA_BYTE_ARRAY");
     refused("one", &absent, IDA_E_ARG, "no column \"txt\"");
     refused("one", &number, IDA_E_UNSUPPORTED, "does not hold text");
     refused("none-v1-pr", &small, IDA_E_UNSUPPORTED, "larger than 100");

@@ -1,6 +1,6 @@
 # slow
-# Ids and texts against the packages themselves: HF `tokenizers` and `sentencepiece` from PyPI, in a virtual environment under build/,
-# on random and adversarial strings. TAP; everything is skipped, with the reason, when the packages cannot be had.
+# Ids and texts against the packages themselves: HF `tokenizers` and `sentencepiece` from PyPI, in a virtual environment under
+# build/, on random and adversarial strings. TAP; everything is skipped, with the reason, when the packages cannot be had.
 # usage: oracle.sh [COUNT [FOLDER]]   COUNT strings for each family (2000); FOLDER of real tokenizers (`make test-oracle`)
 set -u
 cd "$(dirname "$0")/../.." || exit 1

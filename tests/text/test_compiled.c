@@ -1,5 +1,5 @@
-/* test_compiled.c - the compiled form of a tokenizer.json and the folder that keeps it: the same tokenizer, damage, processes at once, no
- * home, too many entries. */
+/* test_compiled.c - the compiled form of a tokenizer.json and the folder that keeps it: the same tokenizer, damage, processes at
+ * once, no home, too many entries. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -106,7 +106,8 @@ static void put_large(const char *path, int number) {
 }
 
 static void the_cache_keeps_what_was_used_last_and_makes_no_home(void **state) {
-    const char *path = in_dir(*state, "many.json"), *home = in_dir(*state, "home"), *inside = in_dir(*state, "home/.cache/idattn");
+    const char *path = in_dir(*state, "many.json"), *home = in_dir(*state, "home");
+    const char *inside = in_dir(*state, "home/.cache/idattn");
     char *old = getenv("HOME") ? strdup(getenv("HOME")) : NULL;
     ida_tokenizer *t = NULL;
     unsetenv("XDG_CACHE_HOME");

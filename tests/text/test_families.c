@@ -246,6 +246,9 @@ static void patterns_that_cannot_run_are_refused(void **state) {
                  {"[a&&b]", IDA_E_UNSUPPORTED, "class within a class"},
                  {"[a[bc]]", IDA_E_UNSUPPORTED, "class within"},
                  {"a{1,3}+", IDA_E_UNSUPPORTED, "}+"},
+                 {"a{2}?", IDA_E_UNSUPPORTED, "count"}, /* Oniguruma: twice or not at all */
+                 {"a(?i)b|c", IDA_E_UNSUPPORTED, "behind the start"}, /* Oniguruma: a(?i:b|c) */
+                 {"a\\\\V", IDA_E_UNSUPPORTED, "escape"},
                  {"(?R)", IDA_E_UNSUPPORTED, "group"},
                  {"(?s:a)", IDA_E_UNSUPPORTED, "option"},
                  {"(*UCP)a", IDA_E_UNSUPPORTED, "(*"},
@@ -290,6 +293,13 @@ static void patterns_that_cannot_run_are_refused(void **state) {
                    {"(?i-m:A.)", "ab", 0},
                    {"(?m:a.)", "a\n", 0},
                    {"a.", "a\n", 2},
+                   {"ba{,2}", "baaab", 1},
+                   {"a{,}|a{x}", "a{,}a{x}a", 1}, /* no counts */
+                   {"a{1,2}?b{2,}", "aabbb", 0},
+                   {"\\\\v", "\v\n", 1},
+                   {"(?i)ab|c", "ABC", 0},
+                   {"(?:(?i)a|b)c", "BcBC", 2},
+                   {"x|(?i)(?m)a.|b", "XBA\n", 1},
                    {"\\\\u0061", "a", 0}};
     for (size_t i = 0; i < sizeof removed / sizeof *removed; i++) {
         OK(split_as("Removed", removed[i].pattern, removed[i].text, strlen(removed[i].text), &n));
