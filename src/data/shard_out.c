@@ -149,7 +149,8 @@ ida_status ida_shard_out_sync(ida_shard_out *s, json_t **state) {
 
 /* The manifest's line for a finished shard, which will be published as it stands. */
 static bool is_entry(const ida_shard_out *s, const json_t *entry, int64_t index) {
-    const char *name = json_string_value(json_object_get(entry, "name")), *hash = json_string_value(json_object_get(entry, "xxh3"));
+    const char *name = json_string_value(json_object_get(entry, "name")),
+               *hash = json_string_value(json_object_get(entry, "xxh3"));
     char want[64];
     snprintf(want, sizeof want, "%s_%06lld.bin", s->split, (long long)index);
     return name && hash && strcmp(name, want) == 0 && strlen(hash) == 16 && strspn(hash, "0123456789abcdef") == 16;
@@ -163,7 +164,8 @@ static ida_status check_finished(const ida_shard_out *s, const char *where, int6
         int64_t tokens;
         struct stat file;
         char *path;
-        IDA_FAIL_IF(!is_entry(s, entry, i), IDA_E_FORMAT, "%s: the line of %s shard %lld is damaged", where, s->split, (long long)i);
+        IDA_FAIL_IF(!is_entry(s, entry, i), IDA_E_FORMAT, "%s: the line of %s shard %lld is damaged", where, s->split,
+                    (long long)i);
         IDA_TRY(ida_json_i64(entry, where, "tokens", 1, s->shard_tokens, NULL, &tokens));
         IDA_TRY(file_name(s, i, "", &path));
         bool good = stat(path, &file) == 0 && (int64_t)file.st_size == IDA_SHARD_HEADER_BYTES + tokens * s->width;

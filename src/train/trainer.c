@@ -75,7 +75,8 @@ static ida_status check_tokenizer(const ida_trainer *t) {
     uint64_t hash = ida_tokenizer_hash(tok);
     ida_tokenizer_free(tok);
     IDA_FAIL_IF(hash != ida_dataset_tokenizer_hash(t->train), IDA_E_FORMAT,
-                "%s is not the tokenizer these tokens were made with (its hash differs from the manifest's); put the right one back",
+                "%s is not the tokenizer these tokens were made with (its hash differs from the manifest's); put the right one "
+                "back",
                 t->tokenizer_json);
     return IDA_OK;
 }

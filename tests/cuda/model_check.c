@@ -12,8 +12,8 @@
  * "interdomain gate norm" by a cosine of 0.975. Sum of the losses: its tokens' errors, 4 times as independent ones add up, and
  * twice what the rounded weights do to all of them. Pieces and steps against one call: twice, as both are off.
  *
- * The decays' gradients (a_log, a_imag): four times. They are sums that cancel, and what the cores round inside, which `rounded` leaves
- * out, weighs there as much as storage does; ops_check holds the cores alone to twice the naive error of the same roundings.
+ * The decays' gradients (a_log, a_imag): four times. They are sums that cancel, and what the cores round inside, which `rounded`
+ * leaves out, weighs there as much as storage does; ops_check holds the cores alone to twice the naive error of the same roundings.
  *
  * To the bit on one device: two runs, and recomputed activations against kept ones. --device rounded is the check of the check.
  *
@@ -210,7 +210,8 @@ static void check_training(check *c, const ida_model *truth, const ida_model *m,
         const float *truly = want + p->offset;
         const double e = distance(got + p->offset, truly, p->numel);
         if (!rounded) result(c, p->name, e, strstr(p->name, "log_dt") ? 1e-3 : 1e-4);
-        else if (p->numel >= MANY) result(c, p->name, e, (is_decay(p->name) ? 2 : 1) * twice(distance(again + p->offset, truly, p->numel)));
+        else if (p->numel >= MANY)
+            result(c, p->name, e, (is_decay(p->name) ? 2 : 1) * twice(distance(again + p->offset, truly, p->numel)));
     }
     train(m, IDA_ACTS_TRAINING, NULL, again, &loss[2]);
     result(c, "second run, other bits", memcmp(got, again, (size_t)t->block * sizeof *got) != 0 || loss[1] != loss[2], 0);
