@@ -132,9 +132,11 @@ static int parse_ids(const options *o, const char *text, size_t n_bytes, int32_t
         errno = 0;
         long v = strtol(p, &end, 10);
         bool whole = end != p && !errno && (end == stop || isspace((unsigned char)*end) || *end == ',' || *end == ']');
-        if (!whole || v < 0 || v > INT32_MAX)
+        if (!whole || v < 0 || v > INT32_MAX) {
+            size_t shown = strcspn(p, " \t\r\n,]");
             return usage_error(o->cmd, "\"%.*s\" is not a token id; give whole numbers of at least 0",
-                               (int)strcspn(p, " \t\r\n,]") % 40, p);
+                               (int)(shown < 40 ? shown : 40), p);
+        }
         if (*n == *cap) {
             int64_t c = *cap ? 2 * *cap : 1024;
             int32_t *grown = realloc(*ids, (size_t)c * sizeof **ids);

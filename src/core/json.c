@@ -55,6 +55,24 @@ static const char *type_name(const json_t *v) {
     return "null";
 }
 
+json_t *ida_json_text(const char *s, size_t n) {
+    json_t *whole = json_stringn(s, n);
+    if (whole) return whole;
+    ida_buf b = {0};
+    ida_status st = ida_buf_add(&b, "", 0);
+    for (size_t at = 0; at < n && !st;) {
+        json_t *one = NULL;
+        size_t take = 0;
+        while (!one && take < 4 && at + take < n) one = json_stringn(s + at, ++take);
+        st = one ? ida_buf_add(&b, s + at, take) : ida_buf_add(&b, "\xEF\xBF\xBD", 3);
+        at += one ? take : 1;
+        json_decref(one);
+    }
+    whole = st ? NULL : json_stringn(b.data, (size_t)b.len);
+    ida_buf_free(&b);
+    return whole;
+}
+
 /* *v = NULL means: absent, take the default. */
 static ida_status lookup(const json_t *o, const char *where, const char *key, bool has_default, const json_t **v) {
     IDA_FAIL_IF(!json_is_object(o), IDA_E_FORMAT, "%s: an object that holds \"%s\" is needed, found %s", where, key,

@@ -79,24 +79,6 @@ static json_t *histogram(const lengths *l) {
     return list;
 }
 
-/* A JSON string must be UTF-8; a text cut between tokens may end inside a character, and any bytes may have been packed. */
-static json_t *text_json(const char *s, size_t n) {
-    ida_buf b = {0};
-    json_t *j = NULL;
-    ida_status st = ida_buf_add(&b, "", 0);
-    for (size_t at = 0; at < n && !st;) {
-        json_t *one = NULL;
-        size_t take = 0;
-        while (!one && take < 4 && at + take < n) one = json_stringn(s + at, ++take);
-        st = one ? ida_buf_add(&b, s + at, take) : ida_buf_add(&b, "\xEF\xBF\xBD", 3);
-        at += one ? take : 1;
-        json_decref(one);
-    }
-    if (!st) j = json_stringn(b.data, (size_t)b.len);
-    ida_buf_free(&b);
-    return j;
-}
-
 static ida_status sample(const ida_dataset *d, const ida_tokenizer *t, int64_t document, int64_t from, int64_t to,
                          int64_t limit, json_t *list) {
     int32_t *ids = NULL;
@@ -111,7 +93,7 @@ static ida_status sample(const ida_dataset *d, const ida_tokenizer *t, int64_t d
     o = json_pack("{s:I, s:I, s:b, s:O}", "document", (json_int_t)document, "tokens", (json_int_t)(to - from), "cut",
                   n < to - from, "ids", id_list);
     if (t) IDA_TRY_GOTO(ida_tokenizer_decode(t, ids, n, false, &text, &bytes));
-    if (t) json_object_set_new(o, "text", text_json(text, bytes));
+    if (t) json_object_set_new(o, "text", ida_json_text(text, bytes)); /* cut anywhere, of any bytes */
     if (json_array_append(list, o)) IDA_FAIL_GOTO(IDA_E_NOMEM, "out of memory for samples");
 out:
     json_decref(o);
@@ -208,7 +190,7 @@ ida_status ida_data_describe(const ida_inspect_options *o, char **json) {
     IDA_NEED(json);
     IDA_NEED(o->path);
     IDA_FAIL_IF(o->samples < 0 || o->sample_tokens < 0, IDA_E_ARG, "samples and sample_tokens must not be negative");
-    json_t *root = json_pack("{s:s}", "dir", o->path), *splits = json_object();
+    json_t *root = json_pack("{s:o}", "dir", ida_json_text(o->path, strlen(o->path))), *splits = json_object();
     ida_tokenizer *own = NULL;
     char *text = NULL;
     ida_status st;

@@ -53,6 +53,8 @@ works "it decodes" "$IDATTN" tokenizer decode "$tiny" --skip-special $(cat out.t
 same "without the blank that encoding put there" "the state" "$(cat out.txt)"
 works "decode --json of bytes that make no character" "$IDATTN" tokenizer decode "$tiny" 258 --json
 same "has U+FFFD" "$(printf '\357\277\275')" "$(value out.txt text)"
+long=1234567890123456789012345678901234567890
+refuses "a long word that is no id" 2 "\"$long\" is not a token id" "$IDATTN" tokenizer decode "$tiny" "${long}x"
 refuses "an id outside the vocabulary (L34)" 2 'not in the vocabulary' "$IDATTN" tokenizer decode "$tiny" 5 100000
 works "bench tokenizer" "$IDATTN" bench tokenizer tokenizer="$tiny" text=text.txt reps=1 --json
 matches "shows a speed where its check is green" 'MB_per_s' "$(cat out.txt)"

@@ -99,8 +99,24 @@ static void saved_json_reads_back_equal_and_ends_with_a_newline(void **state) {
     json_decref(j);
 }
 
+static void any_bytes_make_a_string(void **state) {
+    (void)state;
+    static const struct { const char *bytes; size_t n; const char *want; } rows[] = {
+        {"", 0, ""},
+        {"caf\xC3\xA9", 5, "caf\xC3\xA9"},
+        {"caf\xE9.txt", 8, "caf\xEF\xBF\xBD.txt"},
+        {"\xF0\x9F\x8E", 3, "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD"}, /* cut inside a character */
+        {"\xED\xA0\x80\xF0\x9F\x8E\x89", 7, "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xF0\x9F\x8E\x89"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        json_t *j = ida_json_text(rows[i].bytes, rows[i].n);
+        assert_string_equal(json_string_value(j), rows[i].want);
+        json_decref(j);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_bytes_make_a_string),
         cmocka_unit_test(malformed_text_is_refused_with_its_place),
         cmocka_unit_test(getters_name_file_key_and_range),
         cmocka_unit_test(saved_json_reads_back_equal_and_ends_with_a_newline),
