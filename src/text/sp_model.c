@@ -20,6 +20,8 @@ typedef struct message { const uint8_t *p, *end; } message;
 typedef struct field { uint32_t number, wire; uint64_t value; message bytes; } field; /* value: varint or fixed bits */
 typedef struct piece { const char *s; int32_t n; float score; int64_t type; } piece;
 
+enum { MAX_MERGED = 2048 }; /* bytes; the time to find merges is quadratic in it. SentencePiece's own limit is 512 characters */
+
 typedef struct model {
     const char *where;
     piece *pieces;
@@ -76,6 +78,9 @@ static bool is_text(const message *m) {
     return m->p < m->end;
 }
 
+/* A piece that text can be merged into or out of. */
+static bool merges(const piece *p) { return p->type == PIECE_NORMAL; }
+
 static ida_status read_piece(model *m, message in) {
     piece x = {.type = PIECE_NORMAL};
     field f;
@@ -96,6 +101,8 @@ static ida_status read_piece(model *m, message in) {
     IDA_FAIL_IF(x.score != x.score, IDA_E_FORMAT, "%s: piece %lld has no number as its score", m->where, (long long)m->n);
     IDA_FAIL_IF(x.type < PIECE_NORMAL || x.type == PIECE_UNUSED, IDA_E_UNSUPPORTED,
                 "%s: piece %lld is of type %lld, which is not supported", m->where, (long long)m->n, (long long)x.type);
+    IDA_FAIL_IF(merges(&x) && x.n > MAX_MERGED, IDA_E_UNSUPPORTED, "%s: piece %lld of %d bytes is longer than %d", m->where,
+                (long long)m->n, x.n, MAX_MERGED);
     IDA_FAIL_IF(m->n == IDA_TOKENIZER_MAX_IDS, IDA_E_FORMAT, "%s: more than %lld pieces", m->where,
                 (long long)IDA_TOKENIZER_MAX_IDS);
     IDA_TRY(IDA_GROW(m->pieces, &m->cap, m->n + 1, "pieces"));
@@ -176,9 +183,6 @@ static ida_status index_pieces(model *m) {
     }
     return IDA_OK;
 }
-
-/* A piece that text can be merged into or out of. */
-static bool merges(const piece *p) { return p->type == PIECE_NORMAL; }
 
 static int32_t find_piece(const model *m, const char *s, int64_t n) {
     int32_t id = m->slots[slot_of(m, s, n)] - 1;

@@ -345,8 +345,13 @@ typedef struct sp_case {
 
 static void unsupported_sentencepiece_models_are_refused(void **state) {
     (void)state;
-    static const sp_case cases[] = {
+    static char wide[2048 + 2];
+    memset(wide, 'a', sizeof wide - 1);
+    const sp_case cases[] = {
         {2, 1, 0, "", "b", IDA_OK, ""},
+        {2, 4, 0, "", wide, IDA_OK, ""}, /* of the user's own any length will do */
+        {2, 1, 0, "", wide + 1, IDA_OK, ""},
+        {2, 1, 0, "", wide, IDA_E_UNSUPPORTED, "longer than 2048"},
         {1, 1, 0, "", "b", IDA_E_UNSUPPORTED, "type 1"},
         {2, 5, 0, "", "b", IDA_E_UNSUPPORTED, "piece 2 is of type 5"},
         {2, 1, 1, "", "b", IDA_E_UNSUPPORTED, "remove_extra_whitespaces"},
