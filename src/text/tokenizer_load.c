@@ -21,7 +21,7 @@ typedef struct head {
     int64_t n_ids, n_merges, n_added, string_bytes, added_bytes, source_bytes;
     int32_t unk, head_size;
 } head;
-enum { VERSION = 1, IGNORE_MERGES = 1, BYTE_FALLBACK = 2, FUSE_UNK = 4, SAME_RANK = 8, HAS_UNK = 16 };
+enum { VERSION = 2, IGNORE_MERGES = 1, BYTE_FALLBACK = 2, FUSE_UNK = 4, SAME_RANK = 8, HAS_UNK = 16 };
 static const char MAGIC[8] = "idatokc";
 
 typedef struct added_row { int32_t id, n; uint32_t flags; } added_row;
