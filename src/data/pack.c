@@ -247,7 +247,7 @@ static ida_status name_folder(ida_packer *p, const char *out_dir) {
     return IDA_OK;
 }
 
-/* Locks OUT.part and clears it, unless it holds the state of a packing that is to go on. */
+/* Locks OUT.part and clears it; of a packing that is to go on only what a kill in the middle of an atomic write left. */
 static ida_status prepare_folder(ida_packer *p) {
     IDA_TRY(ida_mkdirs(p->staging));
     p->lock = open(p->staging, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -262,11 +262,11 @@ static ida_status prepare_folder(ida_packer *p) {
     p->saved = has_state; /* so that it is not removed when this call fails */
     IDA_FAIL_IF(has_state && !p->o->resume, IDA_E_ARG,
                 "%s: an earlier packing stopped there: go on with --resume, or remove it", p->staging);
-    if (has_state) return IDA_OK;
     char **names = NULL;
     int64_t n = 0;
     ida_status st = ida_list_dir(p->staging, &names, &n);
     for (int64_t i = 0; i < n && !st; i++) {
+        if (has_state && !strstr(names[i], ".tmp-")) continue;
         char *path = ida_path_join(p->staging, names[i]);
         if (!path) st = ida_fail(IDA_E_NOMEM, __FILE__, __LINE__, "%s: out of memory", p->staging);
         else if (unlink(path)) st = ida_fail(IDA_E_IO, __FILE__, __LINE__, "%s: cannot remove: %s", path, strerror(errno));

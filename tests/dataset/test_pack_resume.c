@@ -180,6 +180,23 @@ static void refused(const ida_pack_options *o, ida_status want, const char *word
     if (!strstr(ida_last_error(), word)) fail_msg("wanted \"%s\": \"%s\"", word, ida_last_error());
 }
 
+/* A kill in the middle of an atomic write leaves the file under its temporary name (core/file.c). */
+static void what_a_killed_write_left_is_not_published(void **state) {
+    char out[1024], part[1024], left[1200];
+    snprintf(out, sizeof out, "%s", in_dir(*state, "left"));
+    snprintf(part, sizeof part, "%s", in_dir(*state, "left.part"));
+    ida_pack_options o = options(out, false);
+    stop_early(&o, 1);
+    snprintf(left, sizeof left, "%s/resume.json.tmp-4711-3", part);
+    FILE *f = fopen(left, "w");
+    assert_non_null(f);
+    fclose(f);
+    o.resume = true;
+    assert_int_equal(ida_data_pack(tok, &o, NULL, NULL, NULL), IDA_OK);
+    same_folder(in_dir(*state, "whole"), out);
+    assert_int_equal(ida_remove_tree(out), IDA_OK);
+}
+
 static void other_options_or_inputs_are_not_a_resume(void **state) {
     ida_pack_options o = options(in_dir(*state, "other"), false);
     stop_early(&o, 1);
@@ -302,6 +319,7 @@ int main(void) {
         cmocka_unit_test(whole),
         cmocka_unit_test(stopped_at_every_batch_it_gives_the_same_bytes),
         cmocka_unit_test(killed_at_any_moment_it_gives_the_same_bytes),
+        cmocka_unit_test(what_a_killed_write_left_is_not_published),
         cmocka_unit_test(other_options_or_inputs_are_not_a_resume),
         cmocka_unit_test(a_finished_input_that_was_written_to_is_not_a_resume),
         cmocka_unit_test(a_pipe_cannot_be_resumed),
