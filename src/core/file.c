@@ -17,6 +17,9 @@
 
 #include "core/mem.h"
 
+/* Between the name of a file and the numbers of the writer at work on it. */
+#define TEMPORARY ".tmp-"
+
 enum { BUFFER_BYTES = 1 << 20 };
 
 static const char *hint(int e) {
@@ -192,7 +195,7 @@ ida_status ida_writer_open(const char *path, ida_writer **out) {
     w->used = 0;
     w->status = IDA_OK;
     w->fd = -1;
-    w->tmp = ida_asprintf("%s.tmp-%ld-%u", target, (long)getpid(), atomic_fetch_add(&counter, 1));
+    w->tmp = ida_asprintf("%s" TEMPORARY "%ld-%u", target, (long)getpid(), atomic_fetch_add(&counter, 1));
     if (!w->tmp) st = ida_fail(IDA_E_NOMEM, __FILE__, __LINE__, "out of memory for a path");
     if (st == IDA_OK) {
         w->fd = open(w->tmp, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
@@ -393,6 +396,13 @@ ida_status ida_remove_tree(const char *dir) {
     if (e != 0) return io_error("remove", dir, e);
     return IDA_OK;
 }
+
+bool ida_ends_with(const char *s, size_t n, const char *tail) {
+    size_t m = strlen(tail);
+    return n >= m && memcmp(s + n - m, tail, m) == 0;
+}
+
+bool ida_is_temporary(const char *name) { return strstr(name, TEMPORARY) != NULL; }
 
 bool ida_exists(const char *path) { return access(path, F_OK) == 0; }
 

@@ -35,6 +35,8 @@ ida_status ida_fsync_dir(const char *dir);
 ida_status ida_remove_tree(const char *dir);                  /* no error when absent */
 bool ida_exists(const char *path);
 bool ida_is_dir(const char *path);
+bool ida_ends_with(const char *s, size_t n, const char *tail); /* the first n bytes of s */
+bool ida_is_temporary(const char *name);                      /* of a file that ida_writer had not yet finished */
 char *ida_path_join(const char *a, const char *b);            /* malloc'd, NULL on out of memory */
 /* Names in a folder, sorted by strcmp, without "." and ".."; free with ida_names_free. */
 ida_status ida_list_dir(const char *dir, char ***names, int64_t *n);

@@ -266,7 +266,7 @@ static ida_status prepare_folder(ida_packer *p) {
     int64_t n = 0;
     ida_status st = ida_list_dir(p->staging, &names, &n);
     for (int64_t i = 0; i < n && !st; i++) {
-        if (has_state && !strstr(names[i], ".tmp-")) continue;
+        if (has_state && !ida_is_temporary(names[i])) continue;
         char *path = ida_path_join(p->staging, names[i]);
         if (!path) st = ida_fail(IDA_E_NOMEM, __FILE__, __LINE__, "%s: out of memory", p->staging);
         else if (unlink(path)) st = ida_fail(IDA_E_IO, __FILE__, __LINE__, "%s: cannot remove: %s", path, strerror(errno));

@@ -10,6 +10,7 @@
 #include <zlib.h>
 #include <zstd.h>
 
+#include "core/file.h"
 #include "core/mem.h"
 #include "data/parquet.h"
 
@@ -132,14 +133,10 @@ static ida_status fill(ida_text_reader *r) {
     return r->packing == PACK_GZIP ? unpack_gzip(r, &r->data_n) : unpack_zstd(r, &r->data_n);
 }
 
-static bool ends_with(const char *s, size_t n, const char *tail) {
-    size_t m = strlen(tail);
-    return n >= m && memcmp(s + n - m, tail, m) == 0;
-}
-
 static bool is_parquet(const ida_text_reader *r, size_t n) {
-    if (ends_with(r->path, n, ".parquet")) return true;
-    return r->in_n >= 4 && memcmp(r->in, "PAR1", 4) == 0 && !ends_with(r->path, n, ".txt") && !ends_with(r->path, n, ".jsonl");
+    if (ida_ends_with(r->path, n, ".parquet")) return true;
+    return r->in_n >= 4 && memcmp(r->in, "PAR1", 4) == 0 && !ida_ends_with(r->path, n, ".txt") &&
+           !ida_ends_with(r->path, n, ".jsonl");
 }
 
 static ida_status open_parquet(ida_text_reader *r) {
@@ -155,9 +152,9 @@ static ida_status detect(ida_text_reader *r) {
     IDA_TRY(fill_in(r));
     size_t n = strlen(r->path);
     if (is_parquet(r, n)) return open_parquet(r);
-    bool gz_name = ends_with(r->path, n, ".gz"), zst_name = ends_with(r->path, n, ".zst");
+    bool gz_name = ida_ends_with(r->path, n, ".gz"), zst_name = ida_ends_with(r->path, n, ".zst");
     n -= gz_name ? 3 : zst_name ? 4 : 0;
-    r->jsonl = ends_with(r->path, n, ".jsonl") || ends_with(r->path, n, ".ndjson");
+    r->jsonl = ida_ends_with(r->path, n, ".jsonl") || ida_ends_with(r->path, n, ".ndjson");
     const uint8_t *b = r->in;
     bool gz = r->in_n >= 2 && b[0] == 0x1F && b[1] == 0x8B;
     bool zst = r->in_n >= 4 && ((b[0] == 0x28 && b[1] == 0xB5 && b[2] == 0x2F && b[3] == 0xFD)

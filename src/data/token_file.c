@@ -34,10 +34,7 @@ static int64_t load64(const uint8_t *p) {
     return v;
 }
 
-static bool ends_with(const char *s, const char *tail) {
-    size_t n = strlen(s), m = strlen(tail);
-    return n >= m && strcmp(s + n - m, tail) == 0;
-}
+static bool ends_with(const char *s, const char *tail) { return ida_ends_with(s, strlen(s), tail); }
 
 /* ---------------------------------------------------------------- opening */
 

@@ -14,23 +14,13 @@ ida_status ida_bench_device(const ida_bench_run *b, const ida_device **dev) {
     return ida_device_open(name, f32 || (cpu && !bf16) ? IDA_F32 : IDA_BF16, dev);
 }
 
-/* Made on the host, so that every device starts from the same weights. */
-static ida_status init(const ida_config *cfg, ida_model *m) {
-    float *block = NULL;
-    IDA_TRY(IDA_ALLOC(block, m->table.block, "initial weights"));
-    ida_status st = ida_param_init(cfg, &m->table, 42, block);
-    if (st == IDA_OK) st = ida_model_upload(m, block);
-    ida_free(block);
-    return st;
-}
-
 ida_status ida_bench_model_new(const ida_config *cfg, const ida_device *dev, int64_t B, int64_t T, ida_acts_kind kind,
                                ida_bench_model *out) {
     ida_status st;
     ida_bench_model *m = out;
     *m = (ida_bench_model){.T = T};
     IDA_TRY_GOTO(ida_model_new(cfg, dev ? dev : ida_cpu_device(), NULL, &m->model));
-    IDA_TRY_GOTO(init(cfg, m->model));
+    IDA_TRY_GOTO(ida_model_init(m->model, 42));
     IDA_TRY_GOTO(ida_model_prepare(m->model));
     IDA_TRY_GOTO(ida_acts_new(cfg, m->model->dev, B * T, B, kind, &m->acts));
     if (kind != IDA_ACTS_FORWARD) IDA_TRY_GOTO(IDA_DEV_CALLOC(m->model->dev, m->grads, m->model->table.block, "gradients"));

@@ -12,7 +12,7 @@ ida_status ida_model_create(const ida_config *cfg, uint64_t seed, ida_model **ou
     ida_model *m = NULL;
     *out = NULL;
     IDA_TRY(ida_model_new(cfg, ida_cpu_device(), NULL, &m));
-    ida_status st = ida_param_init(&m->cfg, &m->table, seed, m->params);
+    ida_status st = ida_model_init(m, seed);
     if (st == IDA_OK) st = ida_model_prepare(m);
     if (st != IDA_OK) {
         ida_model_free(m);

@@ -55,6 +55,16 @@ ida_status ida_model_download(const ida_model *m, real *host) {
     return ida_dev_download(m->dev, host, m->params, m->table.block * (int64_t)sizeof *host);
 }
 
+ida_status ida_model_init(ida_model *m, uint64_t seed) {
+    if (ida_on_host(m->dev)) return ida_param_init(&m->cfg, &m->table, seed, m->params);
+    real *host = NULL;
+    IDA_TRY(IDA_ALLOC(host, m->table.block, "initial weights"));
+    ida_status st = ida_param_init(&m->cfg, &m->table, seed, host);
+    if (st == IDA_OK) st = ida_model_upload(m, host);
+    ida_free(host);
+    return st;
+}
+
 /* Elements of one layer's constants: Lam and Bbar [G,M], and G [G,M,M] or the read-out c [H,M]. */
 static int64_t prep_size(const ida_shape *s) {
     if (s->softmax) return 0;

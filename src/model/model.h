@@ -67,6 +67,8 @@ ida_status ida_model_new(const ida_config *cfg, const ida_device *dev, real *par
 /* Fills the masters from a host block laid out by the table, or a host block from them. Upload also makes the matrices. */
 ida_status ida_model_upload(ida_model *m, const real *host);
 ida_status ida_model_download(const ida_model *m, real *host);
+/* Initial values (ida_param_init) in the masters and the matrices, the same on every device: they are made on the host. */
+ida_status ida_model_init(ida_model *m, uint64_t seed);
 /* After the masters were written by other means: makes m->matrices again. */
 ida_status ida_model_round(ida_model *m);
 /* The same weights on another device, prepared for the step form. One of the two devices is a host device. */

@@ -190,15 +190,6 @@ static ida_status device_to_host(const ida_trainer *t, const host_blocks *h) {
     return ida_dev_download(t->dev, h->v, t->v, bytes);
 }
 
-static ida_status initial_weights(ida_trainer *t) {
-    float *block = ida_on_host(t->dev) ? t->model->params : NULL, *own = NULL;
-    if (!block) IDA_TRY(IDA_ALLOC(own, t->model->table.block, "initial weights"));
-    ida_status st = ida_param_init(&t->o.config, &t->model->table, t->o.seed, own ? own : block);
-    if (st == IDA_OK && own) st = ida_model_upload(t->model, own);
-    ida_free(own);
-    return st;
-}
-
 static ida_status load(ida_trainer *t, const char *dir) {
     host_blocks h = {0};
     json_t *state = NULL, *again = NULL;
@@ -240,7 +231,7 @@ static ida_status open_run(ida_trainer *t, const char *plan) {
     ida_status st = allocate(t);
     if (st == IDA_OK) {
         if (dir) st = load(t, dir);
-        else st = initial_weights(t);
+        else st = ida_model_init(t->model, t->o.seed);
     }
     ida_free(dir);
     IDA_TRY(st);
