@@ -24,7 +24,7 @@ typedef struct ida_cuda_seqs {
 
 typedef struct ida_cuda {
     ida_device base;             /* first: a const ida_device * of this backend points to an ida_cuda */
-    int ordinal, sm;             /* sm: 90 for 9.0 */
+    int ordinal, arch;           /* of the code that runs (arch.h): 90 = made for sm_90a, else 80 */
     bool bf16;                   /* act is bf16; else float */
     cudaStream_t stream;
     void *cublaslt;              /* cublasLtHandle_t */

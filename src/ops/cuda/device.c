@@ -7,6 +7,7 @@
 #include <cublasLt.h>
 
 #include "ops/backend.h"
+#include "ops/cuda/arch.h"
 #include "ops/cuda/cuda_device.h"
 
 #define MIB 1048576.0
@@ -265,6 +266,9 @@ static ida_status make_lock(pthread_mutex_t *lock) {
 static ida_status set_up(ida_cuda *c) {
     ida_cuda_priv *p = c->priv;
     IDA_CUDA_TRY(cudaSetDevice(c->ordinal));
+    c->arch = ida_cuda_code_arch();
+    IDA_FAIL_IF(c->arch == 0, IDA_E_UNSUPPORTED, "%s: the CUDA backend was not compiled for this GPU: build it without NVARCH=",
+                p->label);
     IDA_CUDA_TRY(cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking));
     IDA_TRY(open_pool(c, p));
     IDA_CUDA_TRY(
@@ -304,7 +308,6 @@ ida_status ida_cuda_open(int ordinal, ida_dtype dtype, const ida_device **out) {
     c->base = (ida_device){
         .ops = ida_cuda_op_table, .name = bf16 ? "cuda-bf16" : "cuda-f32", .act_size = bf16 ? 2 : 4, .memory = &memory};
     c->ordinal = ordinal;
-    c->sm = sm;
     c->bf16 = bf16;
     c->priv = p;
     snprintf(p->label, sizeof p->label, "cuda:%d", ordinal);

@@ -1,5 +1,6 @@
 /* interdomain.cu - the launchers of the mixer core (interdomain.h): which path, the layout of scratch, the cutting into tasks.
  * Invariant: scratch and tasks are functions of the shapes alone; nothing is read back from the device. */
+#include "ops/cuda/arch.h"
 #include "ops/cuda/mixer.cuh"
 #include "ops/cuda/vec.cuh"
 
@@ -11,11 +12,7 @@ enum { WANTED_TASKS = 528, ANY_CTAS = 264, MULTIPROCESSORS = 132, MIN_PART = 8, 
 static const int64_t MAX_WORK = (int64_t)4 << 30;
 
 bool ida_cuda_interdomain_tuned(const ida_cuda_interdomain *a) {
-    int device = 0, major = 0, minor = 0;
-    if (cudaGetDevice(&device) || cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) ||
-        cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device))
-        return false;
-    return major == 9 && minor == 0 && a->bf16 && a->m <= MIX_TILE && a->r <= MIX_TILE && a->d <= MIX_TILE && a->r % 8 == 0 &&
+    return ida_cuda_code_arch() == 90 && a->bf16 && a->m <= MIX_TILE && a->r <= MIX_TILE && a->d <= MIX_TILE && a->r % 8 == 0 &&
            a->d % 8 == 0 && (a->chunk == 0 || a->chunk >= MIX_CHUNK) &&
            vec_aligned(a->q, a->k, a->v, a->o, a->dout, a->dq, a->dk, a->dv);
 }

@@ -324,7 +324,7 @@ template <class T> ida_status launch_step(const ida_device *dev, step_params p) 
     const ida_cuda *c = ida_cuda_of(dev);
     const int64_t tasks = p.n_seq * p.g;
     const bool vectors = vec_aligned(p.re, p.im) && p.r % 4 == 0 && p.d % 4 == 0 && (p.stride % 4 == 0 || p.n_seq == 1),
-               clusters = c->sm == 90; /* later chips run the code made for sm_80 */
+               clusters = c->arch == 90; /* later chips run the code made for sm_80 */
     p.split = clusters && (tasks < SPLIT_BELOW || !fits_rows(&p, 1)) ? CLUSTER : 1;
     if (vectors && fits_rows(&p, p.split)) {
         if (p.width > 128) return p.split > 1 ? launch_rows<T, 2, 2>(c, p) : launch_rows<T, 4, 2>(c, p);

@@ -62,7 +62,7 @@ static void lay_out(plan *l, bool sequential, bool bwd) {
 /* Tensor cores: sm_90 (tiles.h), bf16, M <= 64, 16-byte pieces of columns, chunks of 64. */
 static bool tuned_for(const ida_device *dev, const ida_s4d_args *a, const ida_s4d_grads *g, int64_t n_tokens) {
     const bool aligned = vec_aligned(a->k, a->v) && (g ? vec_aligned(g->dy, g->dk, g->dv) : vec_aligned(a->y));
-    return ida_cuda_of(dev)->sm == 90 && ida_cuda_of(dev)->bf16 && n_tokens > 0 && n_tokens <= MAX_TOKENS && a->m <= S4D_TILE &&
+    return ida_cuda_of(dev)->arch == 90 && ida_cuda_of(dev)->bf16 && n_tokens > 0 && n_tokens <= MAX_TOKENS && a->m <= S4D_TILE &&
            a->r % 8 == 0 && a->d % 8 == 0 && (a->chunk == 0 || a->chunk >= S4D_CHUNK) && aligned;
 }
 
