@@ -14,24 +14,25 @@ data=$1 out=$2
 rows=64 length=2048
 steps=$((TOKENS / (rows * length)))
 
-# name | seeds | mixer | settings. "both": the cell decides a default, so it gets every seed; "one": the first only.
+# name | seeds | mixer | settings. "both": the cell decides a default, so it gets every seed; "one": the first only. What is not named
+# is zoh, C normal, RoPE, no output norm. Each setting is varied around lin-bilinear, the winner at 100 million tokens.
 cells() { cat <<'CELLS'
+lin-bilinear|both|interdomain|mixer.basis=s4d-lin mixer.readout=bilinear
 softmax|one|softmax|
-interdomain|both|interdomain|
-interdomain-no-rope|one|interdomain|mixer.rope=false
-single-query|one|single-query|
-dual-linear|one|dual-linear|
-s4d|one|s4d|mixer.rope=false
-s4d-rope|one|s4d|mixer.rope=true
-lin-bilinear|both|interdomain|mixer.readout=bilinear
-inv-hermitian|both|interdomain|mixer.basis=s4d-inv
-inv-bilinear|both|interdomain|mixer.basis=s4d-inv mixer.readout=bilinear
-legs-hermitian|both|interdomain|mixer.basis=s4d-legs
+lin-hermitian|both|interdomain|mixer.basis=s4d-lin mixer.readout=hermitian
+disc-norm|both|interdomain|mixer.basis=s4d-lin mixer.readout=bilinear mixer.discretization=norm
+output-norm|both|interdomain|mixer.basis=s4d-lin mixer.readout=bilinear mixer.output_norm=true
 legs-bilinear|both|interdomain|mixer.basis=s4d-legs mixer.readout=bilinear
-c-identity|both|interdomain|mixer.c_init=identity
-c-whitened|both|interdomain|mixer.c_init=whitened
-disc-norm|both|interdomain|mixer.discretization=norm
-output-norm|both|interdomain|mixer.output_norm=true
+inv-bilinear|both|interdomain|mixer.basis=s4d-inv mixer.readout=bilinear
+c-identity|both|interdomain|mixer.basis=s4d-lin mixer.readout=bilinear mixer.c_init=identity
+c-whitened|both|interdomain|mixer.basis=s4d-lin mixer.readout=bilinear mixer.c_init=whitened
+no-rope|one|interdomain|mixer.basis=s4d-lin mixer.readout=bilinear mixer.rope=false
+single-query|one|single-query|mixer.basis=s4d-lin mixer.readout=bilinear
+dual-linear|one|dual-linear|mixer.basis=s4d-lin
+s4d|one|s4d|mixer.basis=s4d-lin mixer.rope=false
+s4d-rope|one|s4d|mixer.basis=s4d-lin mixer.rope=true
+inv-hermitian|one|interdomain|mixer.basis=s4d-inv mixer.readout=hermitian
+legs-hermitian|one|interdomain|mixer.basis=s4d-legs mixer.readout=hermitian
 CELLS
 }
 
