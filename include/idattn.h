@@ -401,7 +401,9 @@ typedef struct ida_length_options {
 IDA_API ida_status ida_eval_length(const ida_model *m, const ida_length_options *o, ida_progress_fn *p, void *user, char **json);
 
 /* One page of finished runs: `<out>/report.html` (self-contained), loss.svg, length.svg, and the same as JSON.
- * Reads each run's log.jsonl, eval.json (written by `idattn eval ... --save`) and sample.txt. */
+ * Reads each run's log.jsonl, config.json and, where they are there, trainer_state.json (these two also from its newest
+ * checkpoint), eval.json (written by `idattn eval ... --save`) and sample.txt; no weights. Runs NAME-s42, NAME-s43 are seeds of
+ * one cell. */
 IDA_API ida_status ida_report(const char *const *runs, int64_t n_runs, const char *out_dir, char **json);
 
 /* ---------------------------------------------------------------- the mixer core, for embedding elsewhere */

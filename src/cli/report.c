@@ -21,7 +21,32 @@ static bool any_number(const json_t *rows, const char *key) {
     return false;
 }
 
-/* Columns that no run has a number for are left out. */
+static const char *text_of(const json_t *row, const char *key) {
+    const char *s = json_string_value(json_object_get(row, key));
+    return s ? s : "?";
+}
+
+/* Characters, not bytes. */
+static int columns(const char *s) {
+    int n = 0;
+    for (; *s; s++) n += ((unsigned char)*s & 0xc0) != 0x80;
+    return n;
+}
+
+/* The width of the column of names; none is cut. */
+static int name_width(const json_t *rows, const char *key) {
+    enum { LEAST = 20 };
+    const json_t *row;
+    size_t i;
+    int width = LEAST;
+    json_array_foreach(rows, i, row)
+        if (columns(text_of(row, key)) > width) width = columns(text_of(row, key));
+    return width;
+}
+
+static void print_name(const char *name, int width) { printf("%s%*s", name, width - columns(name), ""); }
+
+/* Columns that no run has a number for are left out; a star stands after the best validation loss. */
 static void print_table(const json_t *j) {
     static const struct {
         const char *key, *title, *fmt;
@@ -39,22 +64,44 @@ static void print_table(const json_t *j) {
     enum { N = sizeof col / sizeof *col };
     const json_t *row, *rows = json_object_get(j, "runs");
     size_t i;
-    bool shown[N];
+    bool shown[N], any_best = false;
+    int width = name_width(rows, "name");
     for (int c = 0; c < N; c++) shown[c] = any_number(rows, col[c].key);
-    printf("%-20s", "run");
+    print_name("run", width);
     for (int c = 0; c < N; c++)
         if (shown[c]) printf(" %*s", col[c].width, col[c].title);
     putchar('\n');
     json_array_foreach(rows, i, row) {
-        printf("%-20.20s",
-               json_string_value(json_object_get(row, "name")) ? json_string_value(json_object_get(row, "name")) : "?");
+        bool best = json_is_true(json_object_get(row, "val_best"));
+        char gap = ' ';
+        any_best |= best;
+        print_name(text_of(row, "name"), width);
         for (int c = 0; c < N; c++) {
             char cell[32];
             if (!shown[c]) continue;
             number(row, col[c].key, col[c].fmt, cell);
-            printf(" %*s", col[c].width, cell);
+            printf("%c%*s", gap, col[c].width, cell);
+            gap = best && strcmp(col[c].key, "val_loss") == 0 ? '*' : ' ';
         }
         putchar('\n');
+    }
+    if (any_best) puts("* the lowest validation loss of those measured the same way");
+}
+
+static void print_cells(const json_t *cells) {
+    const json_t *row;
+    size_t i;
+    int width = name_width(cells, "cell");
+    if (json_array_size(cells) == 0) return;
+    putchar('\n');
+    print_name("cell", width);
+    printf(" %5s %9s %9s  %s\n", "seeds", "mean loss", "max - min", "measured");
+    json_array_foreach(cells, i, row) {
+        char mean[32], spread[32];
+        number(row, "val_loss_mean", "f", mean);
+        number(row, "val_loss_spread", "f", spread);
+        print_name(text_of(row, "cell"), width);
+        printf(" %5zu %9s %9s  %s\n", json_array_size(json_object_get(row, "seeds")), mean, spread, text_of(row, "val_protocol"));
     }
 }
 
@@ -68,6 +115,7 @@ static int run_report(const options *o) {
     json_t *j = parse_library_json(text);
     if (opt_flag(o, "json")) return print_json(o, j);
     print_table(j);
+    print_cells(json_object_get(j, "cells"));
     json_decref(j);
     progress_line(&p, "%s/report.html, loss.svg, length.svg", opt_str(o, "out"));
     return EXIT_OK;
@@ -77,8 +125,9 @@ const command command_report = {
     .name = "report",
     .args = "RUN... [options]",
     .summary = "one table, two pictures and a page of finished runs",
-    .text = "Reads each run's log.jsonl, eval.json (from \"idattn eval ... --save\") and sample.txt. The page is one file "
-            "that needs nothing else.",
+    .text = "Reads each run's log.jsonl, config.json and, where they are there, trainer_state.json (these two also from its "
+            "newest checkpoint), eval.json (from \"idattn eval ... --save\") and sample.txt; weights are not needed. Runs "
+            "NAME-s42, NAME-s43 are seeds of one cell. The page is one file that needs nothing else.",
     .min_args = 1,
     .max_args = -1,
     .run = run_report,

@@ -50,7 +50,8 @@ static ida_status body(void *arg) {
 static ida_status picture(const char *dir, const double *m, const double *to_limit, const double *to_kernel, int64_t n) {
     ida_buf svg = {0};
     ida_series series[] = {{.name = "against the same features, no basis", .x = m, .y = to_limit, .n = n, .marks = true},
-                           {.name = "against the exact kernel", .x = m, .y = to_kernel, .n = n, .marks = true, .dashed = true}};
+                           {.name = "against the exact kernel", .x = m, .y = to_kernel, .n = n, .marks = true,
+                            .style = 1 + 1 + IDA_SVG_COLOURS}};
     ida_chart chart = {.title = "Kernel attention by projection on M basis functions",
                        .x_label = "M",
                        .y_label = "relative error",

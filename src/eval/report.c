@@ -1,6 +1,6 @@
 /* report.c - reads finished runs and writes the report folder: report.json, loss.svg, length.svg, report.html.
- * Not here: the page's markup (report_html.c), the charts (svg.c). A run's files are untrusted text: a bad line of log.jsonl is
- * passed over, a bad eval.json is an error. */
+ * Not here: the page's markup (report_html.c), the charts (report_charts.c). A run's files are untrusted text: a bad line of
+ * log.jsonl is passed over, a bad eval.json is an error. No weights are read: a run folder without them reports the same. */
 #include "eval/report.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@
 
 #include "core/file.h"
 #include "eval/bench.h"
-#include "eval/svg.h"
+#include "eval/svg.h" /* ida_utf8_clean */
 #include "io/checkpoint.h"
 #include "text/utf8.h"
 
@@ -33,7 +33,7 @@ static void free_run(ida_report_run *r) {
     ida_free(r->eval_loss);
 }
 
-/* Without the folders before it; valid UTF-8. NULL = no memory. */
+/* Without the folders before it; valid UTF-8 on one line. NULL = no memory. */
 static char *last_part(const char *path) {
     ida_buf b = {0};
     size_t n = strlen(path);
@@ -42,7 +42,20 @@ static char *last_part(const char *path) {
     while (begin > 0 && path[begin - 1] != '/') begin--;
     char *name = ida_utf8_clean(&b, path + begin, n - begin) ? NULL : strndup(b.data, (size_t)b.len);
     ida_buf_free(&b);
+    for (char *c = name; c && *c; c++)
+        if (*c == '\n' || *c == '\r' || *c == '\t') *c = ' ';
     return name;
+}
+
+/* "NAME-s42" is seed 42 of the cell NAME. The length of NAME, 0 = the name ends otherwise. */
+static int64_t cell_of(const char *name) {
+    size_t n = strlen(name), k = n;
+    while (k > 0 && name[k - 1] >= '0' && name[k - 1] <= '9') k--;
+    return k < n && k > 2 && name[k - 1] == 's' && name[k - 2] == '-' ? (int64_t)k - 2 : 0;
+}
+
+bool ida_report_same_cell(const ida_report_run *a, const ida_report_run *b) {
+    return a->cell > 0 && a->cell == b->cell && memcmp(a->name, b->name, (size_t)a->cell) == 0;
 }
 
 static ida_status push(double **x, int64_t *cap, int64_t n, double v) {
@@ -51,7 +64,7 @@ static ida_status push(double **x, int64_t *cap, int64_t n, double v) {
     return IDA_OK;
 }
 
-static bool number_of(const json_t *o, const char *key, double *out) {
+bool ida_report_number(const json_t *o, const char *key, double *out) {
     const json_t *v = json_object_get(o, key);
     if (json_is_number(v)) *out = json_number_value(v);
     return json_is_number(v);
@@ -60,23 +73,23 @@ static bool number_of(const json_t *o, const char *key, double *out) {
 static ida_status take_event(ida_report_run *r, const json_t *e, double **rates, int64_t *n_rates, int64_t *cap) {
     const char *kind = json_string_value(json_object_get(e, "event"));
     double tokens = 0, loss = 0, rate = 0, step = 0;
-    if (!kind || !number_of(e, "tokens", &tokens)) return IDA_OK;
-    if (number_of(e, "step", &step) && (int64_t)step > r->steps) r->steps = (int64_t)step;
+    if (!kind || !ida_report_number(e, "tokens", &tokens)) return IDA_OK;
+    if (ida_report_number(e, "step", &step) && (int64_t)step > r->steps) r->steps = (int64_t)step;
     if ((int64_t)tokens > r->tokens) r->tokens = (int64_t)tokens;
-    if (strcmp(kind, "step") == 0 && number_of(e, "loss", &loss)) {
+    if (strcmp(kind, "step") == 0 && ida_report_number(e, "loss", &loss)) {
         double before = r->n_steps ? r->step_loss[r->n_steps - 1] : loss;
         double keep = r->n_steps < 20 ? (double)r->n_steps / (double)(r->n_steps + 1) * 0.9 : 0.9; /* short memory at the start */
         IDA_TRY(push(&r->step_tokens, &r->cap_tokens, r->n_steps, tokens));
         IDA_TRY(push(&r->step_loss, &r->cap_loss, r->n_steps, keep * before + (1 - keep) * loss));
         r->n_steps++;
-        if (number_of(e, "tokens_per_s", &rate) && rate > 0) IDA_TRY(push(rates, cap, (*n_rates)++, rate));
-    } else if (strcmp(kind, "eval") == 0 && number_of(e, "loss", &loss)) {
+        if (ida_report_number(e, "tokens_per_s", &rate) && rate > 0) IDA_TRY(push(rates, cap, (*n_rates)++, rate));
+    } else if (strcmp(kind, "eval") == 0 && ida_report_number(e, "loss", &loss)) {
         IDA_TRY(push(&r->eval_tokens, &r->cap_eval_tokens, r->n_evals, tokens));
         IDA_TRY(push(&r->eval_loss, &r->cap_eval_loss, r->n_evals, loss));
         r->n_evals++;
         r->val_loss = loss;
         snprintf(r->protocol, sizeof r->protocol, "in training");
-        if (!number_of(e, "bits_per_byte", &r->bits_per_byte) || r->bits_per_byte <= 0) r->bits_per_byte = NAN;
+        if (!ida_report_number(e, "bits_per_byte", &r->bits_per_byte) || r->bits_per_byte <= 0) r->bits_per_byte = NAN;
     }
     return IDA_OK;
 }
@@ -112,9 +125,9 @@ static ida_status read_eval(ida_report_run *r) {
     const json_t *ppl = json_object_get(r->eval, "ppl"), *row;
     size_t i;
     /* every validation token, where training may have used a part; nothing of the other protocol stays */
-    if (number_of(ppl, "loss", &r->val_loss)) {
+    if (ida_report_number(ppl, "loss", &r->val_loss)) {
         r->bits_per_byte = NAN;
-        number_of(ppl, "bits_per_byte", &r->bits_per_byte);
+        ida_report_number(ppl, "bits_per_byte", &r->bits_per_byte);
         if (json_is_true(json_object_get(ppl, "carry_state"))) snprintf(r->protocol, sizeof r->protocol, "carried");
         else
             snprintf(r->protocol, sizeof r->protocol, "window %lld, stride %lld",
@@ -124,7 +137,7 @@ static ida_status read_eval(ida_report_run *r) {
     json_array_foreach(json_object_get(json_object_get(r->eval, "length"), "at"), i, row) {
         json_int_t k = json_integer_value(json_object_get(row, "multiple"));
         for (int m = 0; m < IDA_REPORT_LENGTHS; m++)
-            if (k == 1 << m) number_of(row, "loss", &r->at[m]);
+            if (k == 1 << m) ida_report_number(row, "loss", &r->at[m]);
     }
     return IDA_OK;
 }
@@ -153,6 +166,27 @@ static ida_status read_sample(ida_report_run *r) {
     return st;
 }
 
+/* The folder of config.json and trainer_state.json: the run itself (a model folder) or a checkpoint in it. */
+static ida_status find_config(const char *path, char **dir) {
+    char *config = NULL;
+    IDA_FAIL_IF(!ida_exists(path), IDA_E_IO, "%s: no such training run or model folder", path);
+    IDA_FAIL_IF(!ida_is_dir(path), IDA_E_ARG, "%s is a file; give the run's folder", path);
+    config = ida_path_join(path, "config.json");
+    IDA_FAIL_IF(!config, IDA_E_NOMEM, "no memory for a path");
+    bool here = ida_exists(config);
+    ida_free(config);
+    if (!here) {
+        IDA_TRY(ida_checkpoint_with_config(path, dir));
+        IDA_FAIL_IF(!*dir, IDA_E_FORMAT,
+                    "%s: no config.json in it or in a checkpoint (step-N) of it; copy the run's there (weights are not needed)",
+                    path);
+        return IDA_OK;
+    }
+    *dir = ida_strdup(path);
+    IDA_FAIL_IF(!*dir, IDA_E_NOMEM, "no memory for a path");
+    return IDA_OK;
+}
+
 static ida_status read_run(ida_report_run *r, const char *path) {
     char *dir = NULL, *file = NULL;
     json_t *state = NULL;
@@ -160,7 +194,8 @@ static ida_status read_run(ida_report_run *r, const char *path) {
     *r = (ida_report_run){.path = path, .name = last_part(path), .val_loss = NAN, .bits_per_byte = NAN};
     for (int i = 0; i < IDA_REPORT_LENGTHS; i++) r->at[i] = NAN;
     IDA_FAIL_IF(!r->name, IDA_E_NOMEM, "no memory for a path");
-    IDA_TRY(ida_resolve_model_dir(path, &dir));
+    r->cell = cell_of(r->name);
+    IDA_TRY(find_config(path, &dir));
     file = ida_path_join(dir, "config.json");
     if (!file) IDA_FAIL_GOTO(IDA_E_NOMEM, "no memory for a path");
     IDA_TRY_GOTO(ida_config_load(file, &r->config));
@@ -189,6 +224,53 @@ static const char *mixer_of(const ida_config *c) {
     return ida_mixer_name((ida_mixer_kind)c->layer_mixer[0]);
 }
 
+static bool alike(const ida_report_run *a, const ida_report_run *b) { /* losses that compare */
+    return isfinite(a->val_loss) && isfinite(b->val_loss) && strcmp(a->protocol, b->protocol) == 0;
+}
+
+/* The lowest of two or more losses that were measured the same way. */
+static bool is_best(const ida_report_run *runs, int64_t n, const ida_report_run *r) {
+    int64_t others = 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (&runs[i] == r || !alike(&runs[i], r)) continue;
+        if (runs[i].val_loss < r->val_loss) return false;
+        others++;
+    }
+    return others > 0;
+}
+
+/* A row for each cell with two or more seeds whose losses compare, in the order of its first run. NULL = no memory. */
+static json_t *cells_table(const ida_report_run *runs, int64_t n) {
+    json_t *rows = json_array();
+    for (int64_t i = 0; i < n; i++) {
+        const ida_report_run *a = &runs[i];
+        double sum = 0, lo = INFINITY, hi = -INFINITY;
+        int64_t count = 0;
+        json_t *seeds = json_array();
+        for (int64_t k = 0; k < n; k++) {
+            const ida_report_run *b = &runs[k];
+            if (!ida_report_same_cell(a, b) || !alike(a, b)) continue;
+            if (k < i) break; /* counted with that one */
+            json_array_append_new(seeds, json_string(b->name + b->cell + strlen("-s")));
+            sum += b->val_loss;
+            lo = fmin(lo, b->val_loss);
+            hi = fmax(hi, b->val_loss);
+            count++;
+        }
+        if (count < 2) {
+            json_decref(seeds);
+            continue;
+        }
+        json_t *o = json_pack("{s:o, s:o, s:s, s:f, s:f}", "cell", json_stringn(a->name, (size_t)a->cell), "seeds", seeds,
+                              "val_protocol", a->protocol, "val_loss_mean", sum / (double)count, "val_loss_spread", hi - lo);
+        if (json_array_append_new(rows, o) != 0) {
+            json_decref(rows);
+            return NULL;
+        }
+    }
+    return rows;
+}
+
 /* Any bytes as a JSON string. NULL = no memory. */
 static json_t *json_text(const char *s) {
     ida_buf b = {0};
@@ -199,7 +281,8 @@ static json_t *json_text(const char *s) {
 
 json_t *ida_report_table(const ida_report_run *runs, int64_t n) {
     char *machine = NULL;
-    json_t *rows = json_array(), *top = json_pack("{s:s, s:s}", "version", ida_version(), "commit", IDA_COMMIT);
+    json_t *rows = json_array(), *cells = cells_table(runs, n);
+    json_t *top = json_pack("{s:s, s:s}", "version", ida_version(), "commit", IDA_COMMIT);
     if (ida_doctor_json(&machine) == IDA_OK) json_object_set_new(top, "machine", json_loads(machine, 0, NULL));
     ida_string_free(machine);
     for (int64_t i = 0; i < n; i++) {
@@ -211,10 +294,12 @@ json_t *ida_report_table(const ida_report_run *runs, int64_t n) {
                               "state_bytes_64k", (json_int_t)(fixed + 65536 * grow));
         if (!o) {
             json_decref(rows);
+            json_decref(cells);
             json_decref(top);
             return NULL;
         }
         put_real(o, "val_loss", r->val_loss);
+        json_object_set_new(o, "val_best", json_boolean(is_best(runs, n, r)));
         put_real(o, "bits_per_byte", r->bits_per_byte);
         json_object_set_new(o, "val_protocol", *r->protocol ? json_string(r->protocol) : json_null());
         put_real(o, "tokens_per_s", r->tokens_per_s > 0 ? r->tokens_per_s : NAN);
@@ -226,88 +311,11 @@ json_t *ida_report_table(const ida_report_run *runs, int64_t n) {
         json_array_append_new(rows, o);
     }
     json_object_set_new(top, "runs", rows);
+    if (json_object_set_new(top, "cells", cells) != 0) {
+        json_decref(top);
+        return NULL;
+    }
     return top;
-}
-
-/* Smoothed training loss, and the validation points of the same colour where there is more than one. */
-static ida_status loss_chart(ida_buf *out, const ida_report_run *runs, int64_t n) {
-    ida_series *s = NULL;
-    char **names = NULL;
-    int64_t k = 0;
-    ida_status st;
-    IDA_TRY(IDA_CALLOC(s, 2 * n, "chart"));
-    IDA_TRY_GOTO(IDA_CALLOC(names, n, "chart"));
-    for (int64_t i = 0; i < n; i++)
-        s[k++] = (ida_series){.name = runs[i].name,
-                              .x = runs[i].step_tokens,
-                              .y = runs[i].step_loss,
-                              .n = runs[i].n_steps,
-                              .colour = (int)(i % 8) + 1};
-    for (int64_t i = 0; i < n; i++) {
-        if (runs[i].n_evals < 2) continue;
-        names[i] = ida_asprintf("%s, validation", runs[i].name);
-        if (!names[i]) IDA_FAIL_GOTO(IDA_E_NOMEM, "no memory for the report");
-        s[k++] = (ida_series){.name = names[i],
-                              .x = runs[i].eval_tokens,
-                              .y = runs[i].eval_loss,
-                              .n = runs[i].n_evals,
-                              .dashed = true,
-                              .marks = true,
-                              .colour = (int)(i % 8) + 1};
-    }
-    ida_chart c = {
-        .title = "Training loss (smoothed)", .x_label = "tokens", .y_label = "nats per token", .series = s, .n_series = k};
-    st = ida_svg_line_chart(out, &c);
-out:
-    for (int64_t i = 0; names && i < n; i++) free(names[i]);
-    ida_free(names);
-    ida_free(s);
-    return st;
-}
-
-/* Middle of each bucket against its loss; guide lines at 1x, 2x, 4x ... of the first run's training length. */
-static ida_status length_chart(ida_buf *out, const ida_report_run *runs, int64_t n) {
-    ida_series *s = NULL;
-    double *points = NULL, marks[16];
-    int64_t total = 0, k = 0, n_marks = 0;
-    ida_status st;
-    for (int64_t i = 0; i < n; i++)
-        total += (int64_t)json_array_size(json_object_get(json_object_get(runs[i].eval, "length"), "buckets"));
-    IDA_TRY(IDA_CALLOC(s, n, "chart"));
-    IDA_TRY_GOTO(IDA_CALLOC(points, 2 * total, "chart"));
-    double *at = points;
-    for (int64_t i = 0; i < n; i++) {
-        const json_t *len = json_object_get(runs[i].eval, "length"), *buckets = json_object_get(len, "buckets"), *b;
-        int64_t m = (int64_t)json_array_size(buckets);
-        double T = 0, times = 0;
-        size_t j;
-        json_array_foreach(buckets, j, b) {
-            double lo = NAN, hi = NAN, loss = NAN;
-            number_of(b, "begin", &lo);
-            number_of(b, "end", &hi);
-            number_of(b, "loss", &loss);
-            at[j] = (lo + hi) / 2;
-            at[m + (int64_t)j] = loss;
-        }
-        if (m)
-            s[k++] = (ida_series){
-                .name = runs[i].name, .x = at, .y = at + m, .n = m, .marks = m <= 64, .colour = (int)(i % 8) + 1};
-        at += 2 * m;
-        if (n_marks == 0 && number_of(len, "train_len", &T) && number_of(len, "multiple", &times) && T > 0)
-            for (double x = 1; x <= times && n_marks < 16; x *= 2) marks[n_marks++] = x * T;
-    }
-    ida_chart c = {.title = "Loss by position, state carried (dotted: 1x, 2x, 4x, ... the training length)",
-                   .x_label = "position",
-                   .y_label = "nats per token",
-                   .series = s,
-                   .n_series = k,
-                   .marks_x = marks,
-                   .n_marks = n_marks};
-    st = ida_svg_line_chart(out, &c);
-out:
-    ida_free(points);
-    ida_free(s);
-    return st;
 }
 
 static ida_status write_in(const char *dir, const char *name, const char *text, int64_t n) {
@@ -333,8 +341,9 @@ ida_status ida_report(const char *const *runs, int64_t n_runs, const char *out_d
     table = ida_report_table(r, n_runs);
     text = table ? json_dumps(table, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) : NULL;
     if (!text) IDA_FAIL_GOTO(IDA_E_NOMEM, "no memory for the report");
-    IDA_TRY_GOTO(loss_chart(&loss, r, n_runs));
-    IDA_TRY_GOTO(length_chart(&length, r, n_runs));
+    ida_report_styles(r, n_runs);
+    IDA_TRY_GOTO(ida_report_loss_chart(&loss, r, n_runs));
+    IDA_TRY_GOTO(ida_report_length_chart(&length, r, n_runs));
     IDA_TRY_GOTO(ida_report_html(&html, r, n_runs, table, loss.data, length.data));
     IDA_TRY_GOTO(ida_mkdirs(out_dir));
     IDA_TRY_GOTO(write_in(out_dir, "loss.svg", loss.data, loss.len));

@@ -1,4 +1,5 @@
-/* report.h - finished runs as the report shows them; between report.c (reading, table, files) and report_html.c (the page). */
+/* report.h - finished runs as the report shows them; between report.c (reading, table, files), report_charts.c (the pictures) and
+ * report_html.c (the page). */
 #ifndef IDA_EVAL_REPORT_H
 #define IDA_EVAL_REPORT_H
 
@@ -9,7 +10,9 @@ enum { IDA_REPORT_LENGTHS = 4 };
 
 typedef struct ida_report_run {
     const char *path;
-    char *name; /* last part of the path; bytes that are not UTF-8 are U+FFFD */
+    char *name;   /* last part of the path; bytes that are not UTF-8 are U+FFFD */
+    int64_t cell; /* "NAME-s42" is seed 42 of the cell NAME: bytes of NAME; 0 = the name ends otherwise */
+    int style;    /* in the charts (ida_series) */
     ida_config config;
     ida_model_info info;
     json_t *options; /* of trainer_state.json; NULL = not there */
@@ -28,6 +31,14 @@ typedef struct ida_report_run {
     double at[IDA_REPORT_LENGTHS]; /* loss at 1, 2, 4, 8 training lengths; NaN = not measured */
 } ida_report_run;
 
+/* Runs that differ in the seed alone, by their names. */
+bool ida_report_same_cell(const ida_report_run *a, const ida_report_run *b);
+/* Whether o has a number of that name; *out is left as it is without one. */
+bool ida_report_number(const json_t *o, const char *key, double *out);
+/* A style for each run: seeds of one cell have one colour, and no two runs share colour and dash while there are styles left. */
+void ida_report_styles(ida_report_run *runs, int64_t n);
+ida_status ida_report_loss_chart(ida_buf *out, const ida_report_run *runs, int64_t n);
+ida_status ida_report_length_chart(ida_buf *out, const ida_report_run *runs, int64_t n);
 /* The table as JSON (also what ida_report returns). New reference; NULL on out of memory. */
 json_t *ida_report_table(const ida_report_run *runs, int64_t n);
 /* The page. svg_*: picture text, put in as it is. */

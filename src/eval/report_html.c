@@ -32,23 +32,29 @@ static ida_status bytes_cell(ida_buf *out, int64_t n) {
     return ida_buf_addf(out, u ? "<td>%.1f %s</td>" : "<td>%.0f %s</td>", v, unit[u]);
 }
 
-static ida_status table_part(ida_buf *out, const ida_report_run *runs, int64_t n) {
+static bool is_best(const json_t *table, int64_t i) {
+    return json_is_true(json_object_get(json_array_get(json_object_get(table, "runs"), (size_t)i), "val_best"));
+}
+
+static ida_status table_part(ida_buf *out, const ida_report_run *runs, int64_t n, const json_t *table) {
     static const char titles[] =
         "<div class=\"wide\"><table>\n<tr><th>run<th>parameters<th>validation loss<th>bits per byte<th>measured"
         "<th>tokens/s<th>state at 1K<th>state at 64K<th>loss 1x<th>loss 2x<th>loss 4x<th>loss 8x</tr>\n";
     static const char legend[] =
-        "</table></div>\n<p>Loss in nats per token. Measured: how the validation loss was; losses measured in different ways do "
-        "not compare. Carried: each document read once, its state carried to its end; window: in windows of so many tokens; "
-        "neither scores the end of a document. In training: the last evaluation of the training run, in rows of the training "
-        "length, which scores it. State: bytes that one sequence keeps after that many tokens. 1x to 8x: loss of the last "
-        "training length of tokens before that multiple of it, state carried.</p>\n";
+        "</table></div>\n<p>Loss in nats per token. Measured: how the validation loss was; losses measured in different ways "
+        "do not compare. Bold: the lowest of those measured the same way. Carried: each document read once, its state carried "
+        "to its end; window: in windows of so many tokens; neither scores the end of a document. In training: the last "
+        "evaluation of the training run, in rows of the training length, which scores it. State: bytes that one sequence "
+        "keeps after that many tokens. 1x to 8x: loss of the last training length of tokens before that multiple of it, state "
+        "carried.</p>\n";
     IDA_TRY(ida_buf_addf(out, "%s", titles));
     for (int64_t i = 0; i < n; i++) {
         const ida_report_run *r = &runs[i];
         IDA_TRY(ida_buf_addf(out, "<tr><td>"));
         IDA_TRY(text(out, r->name));
         IDA_TRY(ida_buf_addf(out, "</td><td>%lld</td>", (long long)r->info.parameters));
-        IDA_TRY(real_cell(out, r->val_loss, "–"));
+        IDA_TRY(is_best(table, i) ? ida_buf_addf(out, "<td><strong>%.4f</strong></td>", r->val_loss)
+                                  : real_cell(out, r->val_loss, "–"));
         IDA_TRY(real_cell(out, r->bits_per_byte, "–"));
         IDA_TRY(ida_buf_addf(out, "<td>%s</td>", *r->protocol ? r->protocol : "–"));
         IDA_TRY(r->tokens_per_s > 0 ? ida_buf_addf(out, "<td>%.0f</td>", r->tokens_per_s) : ida_buf_addf(out, "<td>–</td>"));
@@ -58,6 +64,27 @@ static ida_status table_part(ida_buf *out, const ida_report_run *runs, int64_t n
         IDA_TRY(ida_buf_addf(out, "</tr>\n"));
     }
     return ida_buf_addf(out, "%s", legend);
+}
+
+/* Cells of several seeds, if there are any. */
+static ida_status cells_part(ida_buf *out, const json_t *table) {
+    const json_t *cells = json_object_get(table, "cells"), *c, *seed;
+    size_t i, k;
+    if (json_array_size(cells) == 0) return IDA_OK;
+    IDA_TRY(ida_buf_addf(out, "<h2>Seeds</h2>\n<div class=\"wide\"><table>\n<tr><th>cell<th>seeds<th>mean validation loss"
+                              "<th>highest - lowest<th>measured</tr>\n"));
+    json_array_foreach(cells, i, c) {
+        IDA_TRY(ida_buf_addf(out, "<tr><td>"));
+        IDA_TRY(text(out, json_string_value(json_object_get(c, "cell"))));
+        IDA_TRY(ida_buf_addf(out, "</td><td>"));
+        json_array_foreach(json_object_get(c, "seeds"), k, seed)
+            IDA_TRY(ida_buf_addf(out, "%s%s", k ? ", " : "", json_string_value(seed)));
+        IDA_TRY(ida_buf_addf(out, "</td>"));
+        IDA_TRY(real_cell(out, json_number_value(json_object_get(c, "val_loss_mean")), "–"));
+        IDA_TRY(real_cell(out, json_number_value(json_object_get(c, "val_loss_spread")), "–"));
+        IDA_TRY(ida_buf_addf(out, "<td>%s</td></tr>\n", json_string_value(json_object_get(c, "val_protocol"))));
+    }
+    return ida_buf_addf(out, "</table></div>\n<p>Runs named alike but for a last -sN are seeds of one cell.</p>\n");
 }
 
 static ida_status samples_part(ida_buf *out, const ida_report_run *runs, int64_t n) {
@@ -111,7 +138,8 @@ static ida_status footer_part(ida_buf *out, const json_t *table) {
 ida_status ida_report_html(ida_buf *out, const ida_report_run *runs, int64_t n, const json_t *table, const char *svg_loss,
                            const char *svg_length) {
     IDA_TRY(ida_buf_addf(out, "%s", head));
-    IDA_TRY(table_part(out, runs, n));
+    IDA_TRY(table_part(out, runs, n, table));
+    IDA_TRY(cells_part(out, table));
     IDA_TRY(ida_buf_addf(out, "<h2>Loss</h2>\n"));
     IDA_TRY(ida_buf_add(out, svg_loss, strlen(svg_loss)));
     IDA_TRY(ida_buf_addf(out, "<h2>Length</h2>\n"));

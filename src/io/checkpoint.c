@@ -206,6 +206,29 @@ out:
     return st;
 }
 
+ida_status ida_checkpoint_with_config(const char *run_dir, char **dir) {
+    int64_t *steps = NULL, n = 0;
+    char *path = NULL, *config = NULL;
+    *dir = NULL;
+    IDA_TRY(list_steps(run_dir, &steps, &n));
+    ida_status st = IDA_OK;
+    for (int64_t i = 0; i < n && !*dir; i++) {
+        path = step_path(run_dir, steps[i], "");
+        config = path ? ida_path_join(path, "config.json") : NULL;
+        if (!config) IDA_FAIL_GOTO(IDA_E_NOMEM, "out of memory for a path");
+        if (ida_exists(config)) *dir = path;
+        else ida_free(path);
+        path = NULL;
+        ida_free(config);
+    }
+    config = NULL;
+out:
+    ida_free(path);
+    ida_free(config);
+    ida_free(steps);
+    return st;
+}
+
 /* ------------------------------------------------------------ saving */
 
 static ida_status copy_file(const char *from, const char *to) {

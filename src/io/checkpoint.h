@@ -29,6 +29,9 @@ ida_status ida_checkpoint_save(const char *run_dir, int64_t step, const ida_chec
 /* Newest whole checkpoint: *dir malloc'd, NULL with IDA_OK when there is none at all. Damaged ones are logged and passed over;
  * IDA_E_FORMAT when only damaged ones are there. A file that is there but cannot be read is IDA_E_IO, not damage. */
 ida_status ida_checkpoint_find(const char *run_dir, char **dir, int64_t *step);
+/* The newest published folder that has a config.json, whole or not: for readers that want no weights. *dir malloc'd, NULL with
+ * IDA_OK when there is none. */
+ida_status ida_checkpoint_with_config(const char *run_dir, char **dir);
 /* Checks a folder against its manifest. */
 ida_status ida_checkpoint_verify(const char *dir);
 /* Loads weights into params and moments into m, v (blocks of table->block floats), and the state JSON (caller json_decref). */

@@ -103,6 +103,25 @@ good = [r["name"] for r in d] == ["run", "r\ufffdn"] and [r["val_protocol"] for 
 good = good and "sample 5000 " in page and "[cut]" in page and "THE-END" not in page and "<td>carried</td>" in page
 sys.exit(0 if good else 1)
 PY
+# Names are whole, the lowest loss has its star, seeds of one cell their mean.
+for s in 42 43; do cp -R run "a-cell-with-a-long-name-s$s"; done
+works "report of two seeds" "$IDATTN" report a-cell-with-a-long-name-s* --out rep5 -q
+matches "a long name, a star" '^a-cell-with-a-long-name-s42 .* [0-9.]+\* ' "$(cat out.txt)"
+matches "mean of the seeds" '^a-cell-with-a-long-name +2 +[0-9.]+ +0\.0000  carried$' "$(cat out.txt)"
+rm -r a-cell-with-a-long-name-s*
+# Logs are enough: the folder without its weights, and one with nothing but the few small files in it.
+mkdir bare flat flat/run; cp -R run bare/run; rm -f bare/run/step-*/*.safetensors bare/run/step-*/manifest.json
+cp run/step-00000040/config.json run/step-00000040/trainer_state.json run/log.jsonl run/eval.json run/sample.txt flat/run
+"$IDATTN" report run --out rep4 -q >whole.txt
+for d in bare flat; do
+    works "report without weights ($d)" sh -c 'cd "$1" && exec "$0" report run --out rep4 -q' "$IDATTN" $d
+    same_file "the same table" whole.txt out.txt
+    for f in loss.svg length.svg report.html; do same_file "the same $f" rep4/$f $d/rep4/$f; done
+    python3 -c 'import json, sys; a, b = (json.load(open(f)) for f in sys.argv[1:]); sys.exit(a["runs"] != b["runs"] or a["cells"] != b["cells"])' \
+        rep4/report.json $d/rep4/report.json && ok "the same runs in report.json" || not_ok "the same runs in report.json"
+done
+rm -f flat/run/config.json
+refuses "a run without its config" 1 'flat/run: no config.json' "$IDATTN" report flat/run --out rep2
 refuses "report of no run" 1 'no_such' "$IDATTN" report no_such --out rep2
 absent "writes nothing" rep2
 
