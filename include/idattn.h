@@ -358,16 +358,24 @@ typedef struct ida_train_event {
     double lr, grad_norm, tokens_per_s, eta_s;
     const char *text;            /* NOTE: parameter groups, memory plan; SKIP: the tensor; SAVE: the folder; EVAL: how much was scored */
     const char *what;            /* SKIP: "weight", "gradient" or "loss": what is not finite */
+    /* The most that was in use on the device since the run was opened (CPU: by this process through the library; -1 = not known),
+     * and total_bytes of the plan. */
+    int64_t device_memory_peak_bytes, device_memory_planned_bytes;
 } ida_train_event;
 /* Non-zero: finish the step (an evaluation is broken off: the resumed run makes it), save, IDA_E_CANCELLED. */
 typedef int ida_train_fn(void *user, const ida_train_event *e);
 
 typedef struct ida_train_plan {
-    /* bytes on the device; parameter_bytes with the bf16 copy of the weights where there is one */
-    int64_t parameters, parameter_bytes, gradient_bytes, optimizer_bytes, activation_bytes, scratch_bytes, total_bytes;
+    int64_t parameters;          /* a count; all else in bytes, of the device until total_bytes */
+    int64_t parameter_bytes, bf16_copy_bytes, gradient_bytes, optimizer_bytes; /* fp32; the weights rounded, 0 in f32; fp32; two moments */
+    int64_t activation_bytes, logit_bytes; /* of a micro-batch; blocks of logits */
+    int64_t batch_bytes;         /* CPU: the step's batches; GPU: tables of their documents */
+    int64_t scratch_bytes;       /* the most that one op borrows, an upper estimate; GPU: and the workspace of matrix products */
+    int64_t total_bytes;         /* sum of the eight above */
+    int64_t host_bytes;          /* beside a GPU, on the host: copies of weights and moments at a save, batches; 0 on the CPU */
 } ida_train_plan;
-/* What training will take, without taking it: o->device need not be there. scratch_bytes is an upper estimate; of a GPU one for
- * documents of 512 tokens on average (shorter ones take more), without what the driver keeps for itself. */
+/* What training will take, without taking it: o->device need not be there. Of a GPU: one of 80 GiB, documents of 512 tokens on average
+ * beside some as long as a row (many shorter ones take more), without what driver and libraries keep for themselves. */
 IDA_API ida_status ida_train_make_plan(const ida_train_options *o, ida_train_plan *plan);
 /* Runs to options->steps. Every event but POLL also goes to log.jsonl. SIGTERM handling is the caller's: return non-zero. The
  * shards' checksums are checked first. After a failure of the data or of the log the steps done are saved before it returns. */

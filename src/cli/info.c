@@ -62,12 +62,13 @@ static int find_cost(const options *o, const ida_config *cfg, const ida_model_in
 
 static json_t *cost_json(const cost *c) {
     const ida_train_plan *p = &c->plan;
-    return json_pack("{s:f, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I}", "tokens", c->tokens, "steps",
-                     (json_int_t)c->t.steps, "seq_len", (json_int_t)c->t.seq_len, "micro_batch",
+    return json_pack("{s:f, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
+                     "tokens", c->tokens, "steps", (json_int_t)c->t.steps, "seq_len", (json_int_t)c->t.seq_len, "micro_batch",
                      (json_int_t)c->t.micro_batch, "training_flops", c->flops, "tflops", c->tflops, "hours", c->hours,
                      "shard_bytes", c->tokens * (c->t.config.vocab_size <= 65536 ? 2 : 4), "weight_bytes",
                      (json_int_t)p->parameter_bytes, "gradient_bytes", (json_int_t)p->gradient_bytes, "optimizer_bytes",
-                     (json_int_t)p->optimizer_bytes, "activation_bytes", (json_int_t)p->activation_bytes, "scratch_bytes",
+                     (json_int_t)p->optimizer_bytes, "activation_bytes", (json_int_t)p->activation_bytes, "logit_bytes",
+                     (json_int_t)p->logit_bytes, "batch_bytes", (json_int_t)p->batch_bytes, "scratch_bytes",
                      (json_int_t)p->scratch_bytes, "memory_bytes", (json_int_t)p->total_bytes);
 }
 
@@ -77,7 +78,7 @@ static void print_cost(const cost *c) {
     human_count(c->tokens, tokens);
     human_bytes(p->total_bytes, memory);
     human_bytes(p->parameter_bytes + p->gradient_bytes + p->optimizer_bytes, weights);
-    human_bytes(p->activation_bytes + p->scratch_bytes, acts);
+    human_bytes(p->activation_bytes + p->logit_bytes + p->batch_bytes + p->scratch_bytes, acts);
     human_bytes((int64_t)c->tokens * (c->t.config.vocab_size <= 65536 ? 2 : 4), shards);
     printf("training          %s tokens (%s of shards), %.3g flops\n", tokens, shards, c->flops);
     printf("hours             %.4g at %g sustained Tflop/s, any number of devices together\n", c->hours, c->tflops);

@@ -10,7 +10,7 @@ typedef struct view {
     progress p;
     bool json;        /* every event on standard output */
     double last_line; /* of a step, when neither terminal nor --json */
-    int64_t step;
+    int64_t step, memory_peak, memory_planned; /* of the last event */
     char saved[1024];
 } view;
 
@@ -42,6 +42,11 @@ static void event_json(const ida_train_event *e, FILE *f) {
         json_object_set_new(j, "grad_norm", json_real(e->grad_norm));
         json_object_set_new(j, "tokens_per_s", json_real(e->tokens_per_s));
         json_object_set_new(j, "eta_s", json_real(e->eta_s));
+    }
+    if (step || e->kind == IDA_EVENT_SAVE) {
+        if (e->device_memory_peak_bytes >= 0)
+            json_object_set_new(j, "device_memory_peak_bytes", json_integer(e->device_memory_peak_bytes));
+        json_object_set_new(j, "device_memory_planned_bytes", json_integer(e->device_memory_planned_bytes));
     }
     if (e->what) json_object_set_new(j, "what", json_string(e->what));
     if (e->text) json_object_set_new(j, "text", json_string(e->text));
@@ -78,6 +83,8 @@ static void show(view *v, const ida_train_event *e) {
 static int on_event(void *user, const ida_train_event *e) {
     view *v = user;
     v->step = e->step;
+    v->memory_peak = e->device_memory_peak_bytes;
+    v->memory_planned = e->device_memory_planned_bytes;
     if (e->kind == IDA_EVENT_POLL) return interrupted();
     if (e->kind == IDA_EVENT_SAVE && e->text) snprintf(v->saved, sizeof v->saved, "%s", e->text);
     if (v->json) event_json(e, stdout);
@@ -246,22 +253,35 @@ static int print_plan(const options *o, const ida_train_options *t) {
     if (st) return fail(o, st, NULL);
     if (opt_flag(o, "json"))
         return print_json(
-            o, json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "parameters", (json_int_t)p.parameters, "parameter_bytes",
-                         (json_int_t)p.parameter_bytes, "gradient_bytes", (json_int_t)p.gradient_bytes, "optimizer_bytes",
-                         (json_int_t)p.optimizer_bytes, "activation_bytes", (json_int_t)p.activation_bytes, "scratch_bytes",
-                         (json_int_t)p.scratch_bytes, "total_bytes", (json_int_t)p.total_bytes, "options", options_json(t)));
+            o, json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "parameters", (json_int_t)p.parameters,
+                         "parameter_bytes", (json_int_t)p.parameter_bytes, "bf16_copy_bytes", (json_int_t)p.bf16_copy_bytes,
+                         "gradient_bytes", (json_int_t)p.gradient_bytes, "optimizer_bytes", (json_int_t)p.optimizer_bytes,
+                         "activation_bytes", (json_int_t)p.activation_bytes, "logit_bytes", (json_int_t)p.logit_bytes,
+                         "batch_bytes", (json_int_t)p.batch_bytes, "scratch_bytes", (json_int_t)p.scratch_bytes, "total_bytes",
+                         (json_int_t)p.total_bytes, "host_bytes", (json_int_t)p.host_bytes, "options", options_json(t)));
     const struct {
         const char *name;
         int64_t bytes;
-    } rows[] = {{"weights", p.parameter_bytes},      {"gradients", p.gradient_bytes}, {"optimizer", p.optimizer_bytes},
-                {"activations", p.activation_bytes}, {"scratch", p.scratch_bytes},    {"total", p.total_bytes}};
+    } rows[] = {{"weights", p.parameter_bytes}, {"bf16 copy", p.bf16_copy_bytes},    {"gradients", p.gradient_bytes},
+                {"optimizer", p.optimizer_bytes}, {"activations", p.activation_bytes}, {"logits", p.logit_bytes},
+                {"batch", p.batch_bytes},       {"scratch", p.scratch_bytes},        {"total", p.total_bytes},
+                {"host", p.host_bytes}};
     printf("%-12s %lld\n", "parameters", (long long)p.parameters);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char b[24];
+        if (rows[i].bytes == 0) continue; /* f32 has no copy, the CPU no host beside it */
         human_bytes(rows[i].bytes, b);
         printf("%-12s %s\n", rows[i].name, b);
     }
     return EXIT_OK;
+}
+
+static void tell_memory(view *v) {
+    char peak[24], planned[24];
+    if (!v->p.terminal || v->memory_peak < 0 || v->step == 0) return; /* elsewhere the events tell it */
+    human_bytes(v->memory_peak, peak);
+    human_bytes(v->memory_planned, planned);
+    progress_line(&v->p, "memory of the device: %s at most, planned %s", peak, planned);
 }
 
 static void stopped(view *v) {
@@ -285,10 +305,12 @@ static int run_train(const options *o) {
     catch_signals();
     ida_status st = ida_train(&t, on_event, &v);
     if (st == IDA_E_CANCELLED && interrupted()) {
+        tell_memory(&v);
         stopped(&v);
         return EXIT_OK;
     }
     if (st) return fail(o, st, &v.p);
+    tell_memory(&v);
     progress_end(&v.p);
     return EXIT_OK;
 }

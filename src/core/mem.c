@@ -2,13 +2,37 @@
  * Invariant: everything given out here goes back through free(), whichever function made it. */
 #include "core/mem.h"
 
+#include <malloc.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* No 64-bit machine maps more: a larger request is a lie in a file, not a need. */
 #define MAX_BYTES ((int64_t)1 << 47)
+
+/* Smaller blocks are not counted: nobody plans them, and most text comes from and goes to other allocators. */
+enum { COUNTED = 4096 };
+static _Atomic int64_t in_use, most_in_use;
+
+static int64_t counted_bytes(void *p) {
+    const size_t bytes = p ? malloc_usable_size(p) : 0;
+    return bytes < COUNTED ? 0 : (int64_t)bytes;
+}
+
+static void count(int64_t bytes) {
+    if (bytes == 0) return;
+    const int64_t now = atomic_fetch_add(&in_use, bytes) + bytes;
+    int64_t most = atomic_load(&most_in_use);
+    while (now > most && !atomic_compare_exchange_weak(&most_in_use, &most, now)) {}
+}
+
+void ida_mem_used(int64_t *now, int64_t *peak) {
+    *now = atomic_load(&in_use);
+    *peak = atomic_load(&most_in_use);
+}
+void ida_mem_reset_peak(void) { atomic_store(&most_in_use, atomic_load(&in_use)); }
 
 bool ida_mul64(int64_t a, int64_t b, int64_t *r) {
     int64_t v;
@@ -42,6 +66,7 @@ ida_status ida_alloc(void **out, int64_t n, size_t size, const char *what) {
     if (rounded == 0) rounded = 64;
     void *p = aligned_alloc(64, rounded);
     if (!p) return out_of_memory(bytes, what);
+    count(counted_bytes(p));
 #ifdef IDA_DEBUG
     memset(p, 0xFF, rounded);
 #endif
@@ -64,8 +89,10 @@ ida_status ida_grow(void **ptr, int64_t *cap, int64_t need, size_t size, const c
     if (want < 16) want = 16;
     int64_t bytes;
     IDA_TRY(total_bytes(want, size, what, &bytes));
+    const int64_t counted = counted_bytes(*ptr);
     void *p = realloc(*ptr, bytes > 0 ? (size_t)bytes : 1);
     if (!p) return out_of_memory(bytes, what);
+    count(counted_bytes(p) - counted);
 #ifdef IDA_DEBUG
     size_t old = *ptr ? (size_t)*cap * size : 0;
     if ((size_t)bytes > old) memset((char *)p + old, 0xFF, (size_t)bytes - old);
@@ -75,9 +102,12 @@ ida_status ida_grow(void **ptr, int64_t *cap, int64_t need, size_t size, const c
     return IDA_OK;
 }
 
-void ida_free(void *p) { free(p); }
-void ida_string_free(char *s) { free(s); }
-void ida_ids_free(int32_t *ids) { free(ids); }
+void ida_free(void *p) {
+    count(-counted_bytes(p));
+    free(p);
+}
+void ida_string_free(char *s) { ida_free(s); }
+void ida_ids_free(int32_t *ids) { ida_free(ids); }
 
 char *ida_strdup(const char *s) { return strdup(s); }
 
@@ -124,6 +154,6 @@ ida_status ida_buf_addf(ida_buf *b, const char *fmt, ...) {
 }
 
 void ida_buf_free(ida_buf *b) {
-    free(b->data);
+    ida_free(b->data);
     *b = (ida_buf){0};
 }

@@ -16,6 +16,11 @@ void ida_free(void *p);
 #define IDA_CALLOC(ptr, n, what) ida_calloc((void **)&(ptr), (n), sizeof *(ptr), (what))
 #define IDA_GROW(ptr, cap, need, what) ida_grow((void **)&(ptr), (cap), (need), sizeof *(ptr), (what))
 
+/* Bytes of this process in blocks that the functions above gave out, as large as malloc made them: now, and the most since the
+ * last reset. Blocks under 4 KiB are not counted. */
+void ida_mem_used(int64_t *now, int64_t *peak);
+void ida_mem_reset_peak(void);
+
 /* Overflow-checked size arithmetic: false on overflow or negative input, *r untouched. */
 bool ida_mul64(int64_t a, int64_t b, int64_t *r);
 bool ida_add64(int64_t a, int64_t b, int64_t *r);

@@ -59,7 +59,7 @@ int64_t ida_session_position(const ida_session *s) { return s->state->pos[0]; }
 int64_t ida_session_bytes(const ida_session *s) {
     const ida_config *cfg = &s->model->cfg;
     int64_t acts = 0, cache = 0;
-    if (ida_acts_bytes(cfg, s->model->dev, 1, 1, IDA_ACTS_FORWARD, &acts) != IDA_OK) acts = 0;
+    if (ida_acts_bytes(cfg, s->model->dev, 1, 1, IDA_ACTS_FORWARD, &acts, NULL) != IDA_OK) acts = 0;
     for (int64_t l = 0; l < cfg->n_layers; l++) {
         ida_shape sh = ida_layer_shape(cfg, l);
         if (sh.softmax) cache += 2 * sh.kvw * s->state->cache_cap;

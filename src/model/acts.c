@@ -18,7 +18,7 @@ static int64_t head_rows(const ida_config *c, const ida_device *dev, int64_t n_t
 enum { ALIGN = 256 }; /* bytes, of every buffer */
 enum { WIDE_ROWS = 16 };
 
-typedef struct planner { char *base; int64_t n, used, act_size; bool overflow; } planner;
+typedef struct planner { char *base; int64_t n, used, act_size, logits; bool overflow; } planner;
 
 static void *cut(planner *p, int64_t rows, int64_t width, int64_t size) {
     int64_t bytes, end;
@@ -95,11 +95,13 @@ static void plan(planner *p, ida_acts *a, ida_layer_acts *layers) {
     a->on = c->output_norm ? take(p, ow) : NULL;
     a->y = c->gate ? take(p, ow) : NULL;
     a->ff = take(p, c->ffn_hidden);
+    p->logits = p->used;
     a->logits = cut(p, a->head_rows, c->vocab_size, p->act_size);
+    if (!ida_on_host(a->dev)) a->wide = cut(p, a->wide_rows, c->vocab_size, sizeof(real));
+    p->logits = p->used - p->logits;
     a->rows = cut(p, a->head_rows, d, p->act_size);
     a->losses = take_real(p, 1);
     if (!ida_on_host(a->dev)) {
-        a->wide = cut(p, a->wide_rows, c->vocab_size, sizeof(real));
         a->ids = cut(p, p->n, 1, sizeof *a->ids);
         a->targets = cut(p, p->n, 1, sizeof *a->targets);
     }
@@ -115,12 +117,14 @@ static void plan(planner *p, ida_acts *a, ida_layer_acts *layers) {
     a->dgate = c->gate ? take(p, ow) : NULL;
 }
 
-static ida_status measure(ida_acts *a, int64_t *bytes) {
+/* logits: those of the bytes that are blocks of logits; may be NULL. */
+static ida_status measure(ida_acts *a, int64_t *bytes, int64_t *logits) {
     planner p = {0};
     plan(&p, a, NULL);
     IDA_FAIL_IF(p.overflow, IDA_E_NOMEM, "activations of %lld tokens overflow; use shorter or fewer sequences",
                 (long long)a->n_tokens);
     *bytes = p.used;
+    if (logits) *logits = p.logits;
     return IDA_OK;
 }
 
@@ -131,9 +135,9 @@ static ida_acts header(const ida_config *cfg, const ida_device *dev, int64_t n_t
 }
 
 ida_status ida_acts_bytes(const ida_config *cfg, const ida_device *dev, int64_t n_tokens, int64_t n_seq, ida_acts_kind kind,
-                          int64_t *bytes) {
+                          int64_t *bytes, int64_t *logits) {
     ida_acts a = header(cfg, dev, n_tokens, n_seq, kind);
-    return measure(&a, bytes);
+    return measure(&a, bytes, logits);
 }
 
 ida_status ida_acts_new(const ida_config *cfg, const ida_device *dev, int64_t n_tokens, int64_t n_seq, ida_acts_kind kind,
@@ -143,7 +147,7 @@ ida_status ida_acts_new(const ida_config *cfg, const ida_device *dev, int64_t n_
     IDA_TRY(IDA_CALLOC(a, 1, "activations"));
     *a = header(cfg, dev, n_tokens, n_seq, kind);
     int64_t n;
-    IDA_TRY_GOTO(measure(a, &n));
+    IDA_TRY_GOTO(measure(a, &n, NULL));
     IDA_TRY_GOTO(IDA_CALLOC(a->layers, cfg->n_layers, "activations"));
     IDA_TRY_GOTO(ida_dev_alloc(dev, &a->block, n, 1, "activations"));
     if (!ida_on_host(dev)) IDA_TRY_GOTO(IDA_ALLOC(a->host_losses, n_tokens, "losses"));

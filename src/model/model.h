@@ -118,8 +118,9 @@ typedef struct ida_batch {
  * rest is formed again in the backward pass (activation checkpointing): one more forward pass, the same bits. */
 typedef struct ida_acts ida_acts;
 typedef enum ida_acts_kind { IDA_ACTS_FORWARD, IDA_ACTS_TRAINING, IDA_ACTS_RECOMPUTE } ida_acts_kind;
+/* What ida_acts_new takes on the device; *logits (NULL = not wanted): that part of it that holds blocks of logits. */
 ida_status ida_acts_bytes(const ida_config *cfg, const ida_device *dev, int64_t n_tokens, int64_t n_seq, ida_acts_kind kind,
-                          int64_t *bytes);
+                          int64_t *bytes, int64_t *logits);
 ida_status ida_acts_new(const ida_config *cfg, const ida_device *dev, int64_t n_tokens, int64_t n_seq, ida_acts_kind kind,
                         ida_acts **out);
 void ida_acts_free(ida_acts *a);

@@ -20,6 +20,9 @@ struct ida_device_memory {
     ida_status (*copy)(const ida_device *dev, void *to, const void *from, int64_t bytes);   /* within the device; no overlap */
     ida_status (*sync)(const ida_device *dev);   /* waits; gives the error of anything queued before */
     ida_status (*available)(const ida_device *dev, int64_t *free_bytes, int64_t *total_bytes);
+    /* Bytes given out now, to ops too, and the most since the last reset_peak; -1 where the device does not tell. */
+    void (*used)(const ida_device *dev, int64_t *now, int64_t *peak);
+    void (*reset_peak)(const ida_device *dev);
     void (*close)(const ida_device *dev);
 };
 
@@ -74,6 +77,15 @@ static inline ida_status ida_dev_calloc(const ida_device *dev, void **out, int64
         *out = NULL;
     }
     return st;
+}
+/* Bytes in use, and the most since the last reset; -1 = not known. A host device: all that core/mem.c gave out, whatever for. */
+static inline void ida_dev_used(const ida_device *dev, int64_t *now, int64_t *peak) {
+    if (ida_on_host(dev)) ida_mem_used(now, peak);
+    else dev->memory->used(dev, now, peak);
+}
+static inline void ida_dev_reset_peak(const ida_device *dev) {
+    if (ida_on_host(dev)) ida_mem_reset_peak();
+    else dev->memory->reset_peak(dev);
 }
 #define IDA_DEV_ALLOC(dev, ptr, n, what) ida_dev_alloc((dev), (void **)&(ptr), (n), (int64_t)sizeof *(ptr), (what))
 #define IDA_DEV_CALLOC(dev, ptr, n, what) ida_dev_calloc((dev), (void **)&(ptr), (n), (int64_t)sizeof *(ptr), (what))

@@ -1,81 +1,18 @@
-/* plan.c - the bytes a training run takes, known before any is taken.
- * Counted: everything the trainer and the model hold for the whole run, and an upper estimate of the most that one op borrows for
- * the length of a call. Not counted: the mapped shards (page cache), and the program itself. */
-#include "train/trainer.h"
+/* plan.c - the parts of a training run's memory, their sum, and what is said about them (plan.h).
+ * Counted: everything the trainer and the model hold for the whole run, and an upper estimate of what is borrowed meanwhile. Not
+ * counted: the mapped shards (page cache), and the program itself. */
+#include "train/plan.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "core/cgroup.h"
-#include "core/mem.h"
-#include "core/threads.h"
-#include "model/shape.h"
+#include "train/trainer.h"
+
+/* ---- sizes */
 
 static ida_status too_large(void) {
     IDA_FAIL(IDA_E_NOMEM, "training memory exceeds 2^63 bytes: choose a smaller model, micro_batch or seq_len");
-}
-
-/* ---- what an op borrows: bounds of the CPU device's allocations, which name what they are for. Sizes are padded to vectors and
- * skewed against cache conflicts: PAD per dimension covers both. Doubles, since only the sum is checked. */
-
-enum { PAD = 48, CHUNK = 64, ROWS = CHUNK + PAD };
-
-typedef struct op_size { double n, t, workers, d, h, g, dh, m, vocab; } op_size;
-
-static double largest(double a, double b) { return a > b ? a : b; }
-
-/* Backward: blocks of one head per worker, and with grouped keys the gradients of every head. */
-static double attention_bytes(const op_size *s) {
-    double row = s->dh + PAD, each = (3 * (s->t + CHUNK) + 10 * CHUNK) * row + s->t + 2 * CHUNK * CHUNK + CHUNK;
-    return 4 * (s->workers * each + (s->h > s->g ? 2 * s->n * s->h * s->dh : 0));
-}
-
-/* Interdomain and single-query: tables of every group; per worker, and once for a long sequence, the states of a window of chunks
- * (8 to 64, near 32 MiB) and of every window's start; records; sums in double. */
-static double chunked_bytes(const op_size *s) {
-    double m2 = 2 * (s->m + PAD), ldm = m2 + PAD, w = 2 * (s->dh + PAD), state = w * ldm;
-    double table = (3 * CHUNK + ROWS + m2) * ldm + m2 * ROWS + 4 * s->m + PAD + 64;
-    double chunks = s->t / CHUNK + 1, window_chunks = chunks < 64 ? chunks : 64;
-    double window = window_chunks * state, cap = largest(8 * state, 8388608);
-    if (window > cap) window = cap;
-    double starts = (chunks / 8 + 1) * state, record = (8 + w + s->m) * m2, kv = ROWS * w;
-    double work = 16 * ROWS * (ldm + w + ROWS) + 4 * m2 * (w + ldm);
-    double each = 3 * state + window + starts + record + kv + work + 4 * m2 * ldm + 16 * s->m;
-    double staged = 2 * window + 3 * state + starts + window_chunks * (record + kv);
-    double sums = (largest(64, 4 * s->workers) + s->g) * (2 + s->m) * m2;
-    return 4 * (s->g * table + s->workers * each + staged) + 8 * sums;
-}
-
-static double s4d_bytes(const op_size *s) {
-    double m2 = 2 * (s->m + PAD), ldm = m2 + PAD, x = m2 * PAD;
-    double table = (2 * CHUNK + 16 + ROWS) * ldm + ROWS * ROWS + 8 * s->m + PAD + 64;
-    double each = 3 * ROWS * PAD + 2 * ROWS * ROWS + 2 * ROWS * ldm + 2 * PAD * ldm + 16 * s->m;
-    each += (67 + s->t / CHUNK / 64) * x;
-    return 4 * (s->h * table + s->workers * each) + 8 * (256 + s->h) * (10 * s->m + CHUNK);
-}
-
-/* Lists of an embedding's tokens; or the forms of q between projection and core, and meanwhile partial sums of norms and
- * convolutions, in double, over at most SUM_BLOCKS blocks, or rotary tables. */
-static double small_bytes(const op_size *s) {
-    enum { SUM_BLOCKS = 256 };
-    double lists = 8 * (s->n + s->vocab), sums = 8 * 5 * (SUM_BLOCKS + 1) * s->d;
-    double rope = 8 * (s->n + 1 + s->dh * (1 + 2 * CHUNK) + s->workers * 6 * s->dh), stream = 4 * s->n * s->h * (4 * s->dh + 2);
-    return largest(lists, stream + largest(sums, rope));
-}
-
-static double op_scratch(const ida_train_options *o) {
-    const ida_config *c = &o->config;
-    op_size s = { .n = (double)o->micro_batch * (double)o->seq_len, .t = (double)o->seq_len, .workers = ida_workers(),
-                  .d = (double)c->d_model, .vocab = (double)c->vocab_size };
-    double most = 0;
-    for (int64_t i = 0; i < c->n_layers; i++) {
-        ida_shape sh = ida_layer_shape(c, i);
-        s.h = (double)sh.h, s.g = (double)sh.g, s.dh = (double)sh.dh, s.m = (double)sh.m;
-        double here = sh.softmax ? attention_bytes(&s) : sh.linear ? s4d_bytes(&s) : chunked_bytes(&s);
-        most = largest(most, largest(here, small_bytes(&s)));
-    }
-    return most;
 }
 
 /* A device of the kind the options name, as far as sizes go; it need not be there. */
@@ -86,111 +23,158 @@ static ida_device sizes_of(const ida_train_options *o) {
     return (ida_device){.act_size = act_size, .memory = host ? NULL : &somewhere};
 }
 
-/* ---- what an op of the CUDA backend borrows, on a chip its tuned kernels are for. The layouts are those of src/ops/cuda; the
- * number of documents in a batch, which some depend on, is only guessed. */
+/* A write buffer of 1 MiB (core/file.c), and lists of tensors twice over: names, places, the header (io/weights.c). */
+double ida_plan_save_buffers(int64_t n_tensors) { return 1048576 + 1280.0 * (double)n_tensors; }
 
-enum { DOCUMENT = 512 /* tokens, on average */, MIB = 1 << 20 };
-
-typedef struct cuda_size { double n, t, docs, h, g, dh, m; bool bf16; } cuda_size;
-
-static double smallest(double a, double b) { return a < b ? a : b; }
-
-/* cuDNN's deterministic backward pass keeps 2 bytes for each query, key and head; past LIMIT our own runs. */
-static double cuda_attention_bytes(const cuda_size *s) {
-    static const double LIMIT = 8192.0 * MIB;
-    const double cudnn = 2 * s->n * s->t * s->h, own = 8 * s->n * s->h;
-    const bool suits = s->bf16 && (s->dh == 64 || s->dh == 128) && s->t >= 128 && s->n >= 2048;
-    return own + (suits && cudnn <= LIMIT ? cudnn : 0);
+/* Weights, their bf16 copy on a device in bf16, gradients, moments; one element of the table is `block` elements of each. */
+static bool add_model(ida_train_plan *p, int64_t block, int64_t act_size) {
+    const int64_t fp32 = (int64_t)sizeof(float);
+    const int64_t copy = act_size == fp32 ? 0 : act_size;
+    return ida_mul64(block, fp32, &p->parameter_bytes) && ida_mul64(block, fp32, &p->gradient_bytes) &&
+           ida_mul64(block, 2 * fp32, &p->optimizer_bytes) && ida_mul64(block, copy, &p->bf16_copy_bytes);
 }
 
-/* The states before all chunks, and between the parts of long sequences; records of parameter gradients; tables of every group.
- * The generic path has the states of one head for each of CTAS blocks instead, in MOST bytes where that holds one. */
-static double cuda_interdomain_bytes(const cuda_size *s) {
-    static const double CTAS = 264, TASKS = 528, SLOT = 32768, MOST = 4096.0 * MIB;
-    const bool tuned = s->bf16 && s->m <= 64 && s->dh <= 64 && fmod(s->dh, 8) == 0;
-    const double m = tuned ? 64 : s->m, record = 128 * m + 2 * m * m + 2 * m, chunks = s->n / CHUNK + 2 * s->docs;
-    double bytes = 4 * (TASKS + s->h) * record + s->g * (8 * (161 + 2 * m) * m + 8 * record + 16 * m * m);
-    if (s->h > s->g) bytes += 8 * s->n * s->h * s->dh;
-    if (tuned) return bytes + s->g * 81920 + chunks * s->h * SLOT + smallest(0.625 * chunks * s->h * SLOT, 384.0 * MIB);
-    const double each = 4 * (4 * m * s->dh * (s->t / CHUNK + 70) + 64 * (8 * s->dh + 3 * CHUNK + 8 * m));
-    return bytes + largest(1, smallest(smallest(CTAS, s->h * s->docs), floor(MOST / each))) * each;
+/* Batches as they come from the data (ida_rows of every micro-batch: ids, targets, cu, pos0), and losses of an evaluation: on the
+ * host. */
+static double batch_bytes(const ida_train_options *o) {
+    const double tokens = (double)o->micro_batch * (double)o->seq_len;
+    return (double)(o->batch / o->micro_batch) * (24 * tokens + 8) + 4 * tokens;
 }
 
-/* Records of parameter gradients, states between parts, tables of every head. */
-static double cuda_s4d_bytes(const cuda_size *s) {
-    static const double TASKS = 8192, PARTS = 64.0 * MIB, CTAS = 528;
-    return 8 * TASKS * (8 * s->m + CHUNK) + PARTS + CTAS * 4 * (4096 + 256 * s->m) +
-           s->h * (16 * (8 * s->m + CHUNK) + 4 * (CHUNK * CHUNK + 516 * s->m) + 112640);
+/* On the host beside a GPU: fp32 copies of weights and moments while a checkpoint is written or read, batches, losses twice, and
+ * what uploads pass through (cuda_device.h). */
+static double host_bytes(const ida_train_options *o, const ida_train_plan *p, int64_t n_tensors) {
+    enum { STAGING = 8 * (2 << 20) };
+    return (double)p->parameter_bytes + (double)p->optimizer_bytes + batch_bytes(o) +
+           4 * (double)o->micro_batch * (double)o->seq_len + STAGING + ida_plan_save_buffers(n_tensors);
 }
 
-/* The workspace of matrix products, tables of sequences, partial sums; and the most that one op takes. */
-static double cuda_scratch(const ida_train_options *o) {
-    const ida_config *c = &o->config;
-    const double rows = (double)o->micro_batch, t = (double)o->seq_len, n = rows * t, d = (double)c->d_model;
-    cuda_size s = {.n = n, .t = t, .docs = rows + n / DOCUMENT, .bf16 = o->dtype == IDA_BF16};
-    double most = 16 * n + n / 4 * d; /* the embedding's gradient: tokens sorted by id, sums of every 32 */
-    for (int64_t i = 0; i < c->n_layers; i++) {
-        const ida_shape sh = ida_layer_shape(c, i);
-        s.h = (double)sh.h, s.g = (double)sh.g, s.dh = (double)sh.dh, s.m = (double)sh.m;
-        const bool width = sh.dh == 32 || sh.dh == 64 || sh.dh == 96 || sh.dh == 128 || sh.dh == 192 || sh.dh == 256;
-        if (!width) most = largest(most, 4 * n * s.h * ((s.bf16 ? 5 : 3) * s.dh + 2)); /* q between projection and core */
-        most = largest(most, sh.softmax ? cuda_attention_bytes(&s) : sh.linear ? cuda_s4d_bytes(&s) : cuda_interdomain_bytes(&s));
-    }
-    return 128.0 * MIB + 100 * n + most;
+static bool to_int(double bytes, int64_t *out) {
+    *out = bytes < 9e18 ? (int64_t)bytes : 0;
+    return bytes < 9e18;
 }
 
-ida_status ida_train_make_plan(const ida_train_options *o, ida_train_plan *plan) {
-    IDA_NEED(o);
-    IDA_NEED(plan);
+static bool add_up(ida_train_plan *p) {
+    const int64_t parts[] = {p->parameter_bytes, p->bf16_copy_bytes, p->gradient_bytes, p->optimizer_bytes,
+                             p->activation_bytes, p->logit_bytes, p->batch_bytes, p->scratch_bytes};
+    p->total_bytes = 0;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (!ida_add64(p->total_bytes, parts[i], &p->total_bytes)) return false;
+    return true;
+}
+
+ida_status ida_plan_make(const ida_train_options *o, int64_t memory_bytes, ida_train_plan *plan) {
     IDA_TRY(ida_train_check(o));
     ida_train_plan p = {0};
     ida_param_table t = {0};
     const ida_device dev = sizes_of(o);
     const ida_acts_kind kind = o->activation_checkpointing ? IDA_ACTS_RECOMPUTE : IDA_ACTS_TRAINING;
     IDA_TRY(ida_param_table_build(&o->config, &t));
-    int64_t block = t.block;
+    const int64_t block = t.block, n_tensors = t.n, tokens = o->micro_batch * o->seq_len;
     p.parameters = t.numel;
     ida_param_table_free(&t);
-    if (!ida_mul64(block, (int64_t)sizeof(float), &p.parameter_bytes) || !ida_mul64(p.parameter_bytes, 2, &p.optimizer_bytes))
-        return too_large();
-    p.gradient_bytes = p.parameter_bytes;
-    if (dev.act_size != (int64_t)sizeof(float) && !ida_add64(p.parameter_bytes, block * dev.act_size, &p.parameter_bytes))
-        return too_large();
-    int64_t tokens = o->micro_batch * o->seq_len;
-    IDA_TRY(ida_acts_bytes(&o->config, &dev, tokens, tokens, kind, &p.activation_bytes));
-    /* ida_rows of every micro-batch: ids, targets, cu, pos0; and the losses of an evaluation. */
-    int64_t rows = 0, losses = 0, n_micro = o->batch / o->micro_batch;
-    if (!ida_mul64(tokens, 2 * (int64_t)sizeof(int32_t) + 2 * (int64_t)sizeof(int64_t), &rows) ||
-        !ida_add64(rows, (int64_t)sizeof(int64_t), &rows) || !ida_mul64(rows, n_micro, &rows) ||
-        !ida_mul64(tokens, (int64_t)sizeof(float), &losses) || !ida_add64(rows, losses, &p.scratch_bytes)) return too_large();
-    double borrowed = ida_on_host(&dev) ? op_scratch(o) : cuda_scratch(o);
-    if (!(borrowed < 9e18) || !ida_add64(p.scratch_bytes, (int64_t)borrowed, &p.scratch_bytes)) return too_large();
-    p.total_bytes = p.parameter_bytes;
-    const int64_t parts[] = { p.gradient_bytes, p.optimizer_bytes, p.activation_bytes, p.scratch_bytes };
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        if (!ida_add64(p.total_bytes, parts[i], &p.total_bytes)) return too_large();
-    }
+    if (!add_model(&p, block, dev.act_size)) return too_large();
+    int64_t acts;
+    IDA_TRY(ida_acts_bytes(&o->config, &dev, tokens, tokens, kind, &acts, &p.logit_bytes));
+    p.activation_bytes = acts - p.logit_bytes;
+    const bool host = ida_on_host(&dev);
+    const double scratch = host ? ida_plan_cpu_scratch(o, n_tensors) : ida_plan_cuda_scratch(o, memory_bytes, &p);
+    if (!to_int(scratch, &p.scratch_bytes) || !to_int(host ? batch_bytes(o) : ida_plan_cuda_tables(o), &p.batch_bytes) ||
+        !to_int(host ? 0 : host_bytes(o, &p, n_tensors), &p.host_bytes) || !add_up(&p)) return too_large();
     *plan = p;
     return IDA_OK;
 }
 
-static void human(char *out, size_t n, int64_t bytes) {
+ida_status ida_train_make_plan(const ida_train_options *o, ida_train_plan *plan) {
+    IDA_NEED(o);
+    IDA_NEED(plan);
+    return ida_plan_make(o, 0, plan);
+}
+
+ida_status ida_plan_make_on(const ida_device *dev, const ida_train_options *o, ida_train_plan *plan) {
+    int64_t left, total = 0;
+    if (!ida_on_host(dev)) IDA_TRY(dev->memory->available(dev, &left, &total));
+    return ida_plan_make(o, total, plan);
+}
+
+/* ---- words */
+
+static void human(char out[32], int64_t bytes) {
     static const char *const unit[] = { "B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB" };
     double x = (double)bytes;
     size_t u = 0;
     while (x >= 1024 && u < 6) { x /= 1024; u++; }
-    snprintf(out, n, u ? "%.1f %s" : "%.0f %s", x, unit[u]);
+    snprintf(out, 32, u ? "%.1f %s" : "%.0f %s", x, unit[u]);
 }
 
 ida_status ida_plan_describe(const ida_train_plan *plan, bool with_scratch, ida_buf *out) {
-    char a[6][32];
-    const int64_t bytes[6] = { plan->parameter_bytes, plan->gradient_bytes, plan->optimizer_bytes, plan->activation_bytes,
-                               plan->scratch_bytes, plan->total_bytes };
-    for (int i = 0; i < 6; i++) human(a[i], sizeof a[i], bytes[i]);
-    IDA_TRY(ida_buf_addf(out, "memory: parameters %s (%lld) + gradients %s + optimiser %s + activations %s", a[0],
-                         (long long)plan->parameters, a[1], a[2], a[3]));
-    return with_scratch ? ida_buf_addf(out, " + batch and scratch %s = %s", a[4], a[5]) : IDA_OK;
+    const struct { const char *name; int64_t bytes; } parts[] = {
+        {"bf16 copy", plan->bf16_copy_bytes}, {"gradients", plan->gradient_bytes}, {"optimiser", plan->optimizer_bytes},
+        {"activations", plan->activation_bytes}, {"logits", plan->logit_bytes}};
+    char a[32], b[32];
+    human(a, plan->parameter_bytes);
+    IDA_TRY(ida_buf_addf(out, "memory: parameters %s (%lld)", a, (long long)plan->parameters));
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        if (parts[i].bytes == 0) continue;
+        human(a, parts[i].bytes);
+        IDA_TRY(ida_buf_addf(out, " + %s %s", parts[i].name, a));
+    }
+    if (!with_scratch) return IDA_OK;
+    human(a, plan->batch_bytes + plan->scratch_bytes);
+    human(b, plan->total_bytes);
+    IDA_TRY(ida_buf_addf(out, " + batch and scratch %s = %s", a, b));
+    human(a, plan->host_bytes);
+    return plan->host_bytes > 0 ? ida_buf_addf(out, "; on the host %s", a) : IDA_OK;
 }
+
+/* The part that is worth lowering, and by what. */
+typedef struct part { const char *name, *remedy; int64_t bytes; } part;
+
+static part largest(const ida_train_plan *p, bool checkpointing) {
+    static const char *const shorter[] = {"a smaller micro_batch or seq_len, or activation_checkpointing",
+                                          "a smaller micro_batch or seq_len"};
+    const int64_t model = p->parameter_bytes + p->bf16_copy_bytes + p->gradient_bytes + p->optimizer_bytes;
+    const part parts[] = {
+        {"weights, gradients and moments", "a smaller model", model},
+        {"activations", shorter[checkpointing], p->activation_bytes},
+        {"logits", "a smaller vocab_size or micro_batch", p->logit_bytes},
+        {"scratch of the mixers", shorter[1], p->scratch_bytes},
+        {"batches", "a smaller batch or seq_len", p->batch_bytes}};
+    part most = parts[0];
+    for (size_t i = 1; i < sizeof parts / sizeof *parts; i++)
+        if (parts[i].bytes > most.bytes) most = parts[i];
+    return most;
+}
+
+ida_status ida_plan_check(const ida_train_plan *plan, int64_t available, int64_t on_host, bool checkpointing) {
+    char need[32], have[32], size[32];
+    const part most = largest(plan, checkpointing);
+    human(size, most.bytes);
+    human(need, plan->total_bytes);
+    human(have, available);
+    IDA_FAIL_IF(available >= 0 && plan->total_bytes > available, IDA_E_NOMEM,
+                "training needs %s, the device has %s available (most of it %s: %s): choose %s", need, have, most.name, size,
+                most.remedy);
+    human(need, plan->host_bytes);
+    human(have, on_host);
+    IDA_FAIL_IF(on_host >= 0 && plan->host_bytes > on_host, IDA_E_NOMEM,
+                "training needs %s of host memory beside the device, to write checkpoints (fp32 weights and moments, 12 bytes a "
+                "parameter), the host has %s available: choose a smaller model or free memory",
+                need, have);
+    return IDA_OK;
+}
+
+void ida_plan_explain(const ida_train_plan *plan, bool checkpointing) {
+    char why[IDA_LINE_BYTES], size[32], all[32];
+    const part most = largest(plan, checkpointing);
+    snprintf(why, sizeof why, "%s", ida_last_error());
+    human(size, most.bytes);
+    human(all, plan->total_bytes);
+    ida_fail(IDA_E_NOMEM, __FILE__, __LINE__, "%s (of the %s that training plans most are %s, %s: choose %s)", why, all,
+             most.name, size, most.remedy);
+}
+
+/* ---- what there is */
 
 /* First number after `key` in a small text file of the kernel, -1 when absent. */
 static int64_t kernel_number(const char *path, const char *key) {
@@ -218,16 +202,4 @@ int64_t ida_device_memory_available(const ida_device *dev) {
     int64_t left, total;
     if (ida_on_host(dev)) return ida_memory_available();
     return dev->memory->available(dev, &left, &total) == IDA_OK ? left : -1;
-}
-
-ida_status ida_plan_check(const ida_train_plan *plan, int64_t available, bool checkpointing) {
-    if (available < 0 || plan->total_bytes <= available) return IDA_OK;
-    char need[32], have[32], acts[32];
-    human(need, sizeof need, plan->total_bytes);
-    human(have, sizeof have, available);
-    human(acts, sizeof acts, plan->activation_bytes);
-    bool by_acts = plan->activation_bytes > plan->total_bytes / 2;
-    IDA_FAIL(IDA_E_NOMEM, "training needs %s, the device has %s available (activations: %s): choose %s%s", need, have, acts,
-             by_acts ? "a smaller micro_batch or seq_len" : "a smaller model",
-             by_acts && !checkpointing ? ", or activation_checkpointing" : "");
 }

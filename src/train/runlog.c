@@ -1,6 +1,6 @@
 /* runlog.c - RUN/log.jsonl: one object per event, one line per object (docs/formats.md).
  * Invariant: once the run stands at step s, the file holds the lines an uninterrupted run would have written up to s, in the same
- * order and with the same content but for the keys "time" and "tokens_per_s". */
+ * order and with the same content but for the keys "time", "tokens_per_s" and those of memory, which tell of the process. */
 #include "train/trainer.h"
 
 #include <errno.h>
@@ -97,11 +97,18 @@ static int set_text(json_t *o, const char *key, const char *text) {
     return json_object_set_new(o, key, json_string(text ? text : ""));
 }
 
+static int fill_memory(json_t *o, const ida_train_event *e) {
+    const int64_t peak = e->device_memory_peak_bytes;
+    return json_object_set_new(o, "device_memory_peak_bytes", peak < 0 ? json_null() : json_integer(peak)) |
+           set_int(o, "device_memory_planned_bytes", e->device_memory_planned_bytes);
+}
+
 static int fill_step(json_t *o, const ida_train_event *e, uint64_t batch_hash) {
     char hex[17];
     snprintf(hex, sizeof hex, "%016llx", (unsigned long long)batch_hash);
     return set_int(o, "tokens", e->tokens) | set_real(o, "loss", e->loss) | set_real(o, "lr", e->lr) |
-           set_real(o, "grad_norm", e->grad_norm) | set_text(o, "batch_hash", hex) | set_real(o, "tokens_per_s", e->tokens_per_s);
+           set_real(o, "grad_norm", e->grad_norm) | set_text(o, "batch_hash", hex) |
+           set_real(o, "tokens_per_s", e->tokens_per_s) | fill_memory(o, e);
 }
 
 static int fill(json_t *o, const ida_train_event *e, uint64_t batch_hash) {
@@ -118,7 +125,8 @@ static int fill(json_t *o, const ida_train_event *e, uint64_t batch_hash) {
         bad = set_text(o, "event", "eval") | set_int(o, "step", e->step) | set_int(o, "tokens", e->tokens);
         return bad | set_real(o, "loss", e->loss) | set_real(o, "bits_per_byte", e->bits_per_byte) | set_text(o, "text", e->text);
     case IDA_EVENT_SAVE:
-        return set_text(o, "event", "save") | set_int(o, "step", e->step) | set_text(o, "folder", base ? base + 1 : e->text);
+        bad = set_text(o, "event", "save") | set_int(o, "step", e->step) | set_text(o, "folder", base ? base + 1 : e->text);
+        return bad | fill_memory(o, e);
     case IDA_EVENT_NOTE:
         return set_text(o, "event", "note") | set_int(o, "step", e->step) | set_text(o, "text", e->text);
     case IDA_EVENT_POLL: break; /* never logged */

@@ -3,10 +3,16 @@
 
 #include <stdio.h>
 
+/* Lack of memory, in the light of the plan. */
+static ida_status explained(const ida_trainer *t, ida_status st) {
+    if (st == IDA_E_NOMEM) ida_plan_explain(&t->plan, t->o.activation_checkpointing);
+    return st;
+}
+
 /* What is due after a step. A callback that asks to stop still gets its checkpoint; the evaluation waits for the resume. */
 static ida_status after_step(ida_trainer *t) {
     const ida_train_options *o = &t->o;
-    if (t->eval_pending && !t->cancelled) IDA_TRY(ida_trainer_eval(t, NULL));
+    if (t->eval_pending && !t->cancelled) IDA_TRY(explained(t, ida_trainer_eval(t, NULL)));
     if (t->cancelled || ida_train_due(t->step, o->save_every, o->steps)) IDA_TRY(ida_trainer_save(t));
     return IDA_OK;
 }
@@ -14,10 +20,10 @@ static ida_status after_step(ida_trainer *t) {
 static ida_status loop(ida_trainer *t) {
     const ida_train_options *o = &t->o;
     /* A resumed run first makes up for what its step still lacked: the evaluation, and the log line of the save. */
-    if (t->eval_pending && !t->cancelled) IDA_TRY(ida_trainer_eval(t, NULL));
+    if (t->eval_pending && !t->cancelled) IDA_TRY(explained(t, ida_trainer_eval(t, NULL)));
     if (t->step > 0 && !t->cancelled && ida_train_due(t->step, o->save_every, o->steps)) IDA_TRY(ida_trainer_save(t));
     while (!t->cancelled && t->step < o->steps) {
-        IDA_TRY(ida_trainer_step(t));
+        IDA_TRY(explained(t, ida_trainer_step(t)));
         IDA_TRY(after_step(t));
     }
     if (t->cancelled) {

@@ -23,6 +23,9 @@ static ida_status emit(ida_trainer *t, ida_train_event *e, uint64_t batch_hash, 
     e->steps = t->o.steps;
     e->step = t->step;
     e->tokens = t->tokens;
+    e->device_memory_planned_bytes = t->plan.total_bytes;
+    int64_t now;
+    ida_dev_used(t->dev, &now, &e->device_memory_peak_bytes);
     if (record && t->log && !t->log_failed) {
         ida_status st = ida_runlog_add(t->log, e, batch_hash);
         t->log_failed = st != IDA_OK;
@@ -229,6 +232,7 @@ static ida_status open_run(ida_trainer *t, const char *plan) {
     IDA_TRY(lock_folder(t));
     IDA_TRY(look_at_folder(t, &dir));
     ida_status st = allocate(t);
+    if (st == IDA_E_NOMEM) ida_plan_explain(&t->plan, t->o.activation_checkpointing);
     if (st == IDA_OK) {
         if (dir) st = load(t, dir);
         else st = ida_model_init(t->model, t->o.seed);
@@ -248,7 +252,6 @@ static ida_status open_run(ida_trainer *t, const char *plan) {
 ida_status ida_trainer_open(const ida_train_options *o, ida_train_fn *on_event, void *user, ida_trainer **out) {
     ida_trainer *t = NULL;
     ida_status st = IDA_OK;
-    ida_train_plan plan;
     ida_buf text = {0}, record = {0};
     IDA_TRY(IDA_CALLOC(t, 1, "trainer"));
     t->lock_fd = -1;
@@ -258,13 +261,15 @@ ida_status ida_trainer_open(const ida_train_options *o, ida_train_fn *on_event, 
     IDA_TRY_GOTO(copy_options(t, o));
     IDA_TRY_GOTO(ida_device_open(t->o.device ? t->o.device : "cpu", t->o.dtype, &t->dev));
     IDA_TRY_GOTO(open_data(t));
-    IDA_TRY_GOTO(ida_train_make_plan(&t->o, &plan));
-    IDA_TRY_GOTO(ida_plan_describe(&plan, true, &text));
-    IDA_TRY_GOTO(ida_plan_describe(&plan, false, &record));
+    IDA_TRY_GOTO(ida_plan_make_on(t->dev, &t->o, &t->plan));
+    IDA_TRY_GOTO(ida_plan_describe(&t->plan, true, &text));
+    IDA_TRY_GOTO(ida_plan_describe(&t->plan, false, &record));
+    ida_dev_reset_peak(t->dev);
     ida_train_event e = { .kind = IDA_EVENT_NOTE, .text = text.data };
     IDA_TRY_GOTO(emit(t, &e, 0, false));
     if (t->cancelled) IDA_FAIL_GOTO(IDA_E_CANCELLED, "training stopped before its start on request");
-    IDA_TRY_GOTO(ida_plan_check(&plan, ida_device_memory_available(t->dev), t->o.activation_checkpointing));
+    IDA_TRY_GOTO(ida_plan_check(&t->plan, ida_device_memory_available(t->dev),
+                                ida_on_host(t->dev) ? -1 : ida_memory_available(), t->o.activation_checkpointing));
     IDA_TRY_GOTO(open_run(t, record.data));
     *out = t;
     t = NULL;

@@ -10,6 +10,7 @@
 #include "core/mem.h"
 #include "data/dataset.h"
 #include "model/model.h"
+#include "train/plan.h"
 
 /* ---- options and schedule (options.c, schedule.c) */
 
@@ -50,16 +51,6 @@ ida_status ida_block_norm(const ida_device *dev, const ida_param_table *t, const
 ida_status ida_optim_update(const ida_optim *a, const ida_train_options *o, ida_model *model, float *m, float *v,
                             const float *grads, double lr, double gscale, int64_t updates);
 
-/* ---- memory (plan.c) */
-
-/* Bytes this process may still take: MemAvailable, and the cgroup's limit where there is one. -1 = the machine does not say. */
-int64_t ida_memory_available(void);
-/* The same of a device's own memory. */
-int64_t ida_device_memory_available(const ida_device *dev);
-/* One line. The scratch, and so the sum, depends on the number of threads: the log, which does not, goes without. */
-ida_status ida_plan_describe(const ida_train_plan *plan, bool with_scratch, ida_buf *out);
-ida_status ida_plan_check(const ida_train_plan *plan, int64_t available, bool checkpointing);
-
 /* ---- run log (runlog.c): RUN/log.jsonl, one object per event */
 
 typedef struct ida_runlog ida_runlog;
@@ -87,6 +78,7 @@ typedef struct ida_trainer {
     float *losses;              /* [micro_batch * seq_len], evaluation */
 
     const ida_device *dev;
+    ida_train_plan plan;
     ida_model *model;
     ida_acts *acts;
     float *grads, *m, *v;       /* blocks laid out by model->table, on dev */

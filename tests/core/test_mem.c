@@ -44,6 +44,35 @@ static void allocation_is_aligned_and_zero_size_is_valid(void **state) {
     ida_free(z);
 }
 
+static void large_blocks_are_counted_and_the_peak_is_kept(void **state) {
+    (void)state;
+    enum { BIG = 1 << 20 };
+    int64_t before, now, with_small, peak, cap = 0;
+    char *a = NULL, *b = NULL, *grown = NULL, *small = NULL;
+    ida_mem_used(&before, &peak);
+    ida_mem_reset_peak();
+    assert_int_equal(IDA_ALLOC(a, BIG, "test"), IDA_OK);
+    assert_int_equal(IDA_CALLOC(b, 2 * BIG, "test"), IDA_OK);
+    ida_free(a);
+    ida_mem_used(&now, &peak);
+    assert_in_range(now - before, 2 * BIG, 2 * BIG + 8192);
+    assert_in_range(peak - before, 3 * BIG, 3 * BIG + 16384);
+    ida_mem_reset_peak();
+    assert_int_equal(IDA_GROW(grown, &cap, BIG, "test"), IDA_OK);
+    assert_int_equal(IDA_GROW(grown, &cap, 4 * BIG, "test"), IDA_OK);
+    ida_mem_used(&now, &peak);
+    assert_in_range(now - before, 6 * BIG, 6 * BIG + 16384);
+    assert_int_equal(peak, now);
+    assert_int_equal(IDA_ALLOC(small, 100, "test"), IDA_OK);
+    ida_mem_used(&with_small, &peak);
+    assert_int_equal(with_small, now);
+    ida_free(small);
+    ida_free(grown);
+    ida_free(b);
+    ida_mem_used(&now, &peak);
+    assert_int_equal(now, before);
+}
+
 #ifdef IDA_DEBUG
 static void fresh_memory_reads_as_nan_in_debug_builds(void **state) {
     (void)state;
@@ -181,6 +210,7 @@ static void doctor_describes_the_machine_as_json(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(size_arithmetic_refuses_overflow_and_negatives),
+        cmocka_unit_test(large_blocks_are_counted_and_the_peak_is_kept),
         cmocka_unit_test(allocation_is_aligned_and_zero_size_is_valid),
 #ifdef IDA_DEBUG
         cmocka_unit_test(fresh_memory_reads_as_nan_in_debug_builds),

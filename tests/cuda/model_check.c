@@ -303,6 +303,25 @@ static void check_memory(check *c) {
     must(ida_dev_sync(c->dev));
 }
 
+/* What is in use, and the most of it, follow what is given out and taken back, to within a page of 2 MiB. */
+static void check_use(check *c) {
+    enum { BYTES = 64 << 20, PAGE = 2 << 20 };
+    void *p = NULL;
+    int64_t before, with, after, peak, again;
+    ida_dev_reset_peak(c->dev);
+    ida_dev_used(c->dev, &before, &peak);
+    must(ida_dev_alloc(c->dev, &p, BYTES, 1, "a test of use"));
+    ida_dev_used(c->dev, &with, &again);
+    ida_dev_free(c->dev, p);
+    must(ida_dev_sync(c->dev));
+    ida_dev_used(c->dev, &after, &again);
+    const bool follows = before >= 0 && peak == before && with - before >= BYTES && with - before <= BYTES + PAGE &&
+                         after == before && again == with;
+    ida_dev_reset_peak(c->dev);
+    ida_dev_used(c->dev, &after, &again);
+    result(c, "memory in use, other than what is given out", !follows || again != after, 0);
+}
+
 int main(int argc, char **argv) {
     const char *name = "cuda", *only = NULL;
     int failures = 0, ran = 0;
@@ -323,7 +342,7 @@ int main(int argc, char **argv) {
                       *rounded = c.bf16 ? model_on(&cfg, &rounded_device) : NULL;
             check_training(&c, truth, m, rounded);
             check_inference(&c, truth, m, rounded);
-            if (!ida_on_host(dev)) check_move(&c, truth), check_memory(&c);
+            if (!ida_on_host(dev)) check_move(&c, truth), check_memory(&c), check_use(&c);
             ida_model_free(rounded);
             ida_model_free(m);
             ida_model_free(truth);

@@ -495,10 +495,10 @@ static void activation_sizes_are_known_before_and_impossible_ones_refused(void *
     ida_config c;
     int64_t train, infer;
     OK(ida_config_preset("125m", IDA_MIXER_INTERDOMAIN, &c));
-    OK(ida_acts_bytes(&c, &ida_ref_device, 2048, 1, IDA_ACTS_TRAINING, &train));
-    OK(ida_acts_bytes(&c, &ida_ref_device, 2048, 1, IDA_ACTS_FORWARD, &infer));
+    OK(ida_acts_bytes(&c, &ida_ref_device, 2048, 1, IDA_ACTS_TRAINING, &train, NULL));
+    OK(ida_acts_bytes(&c, &ida_ref_device, 2048, 1, IDA_ACTS_FORWARD, &infer, NULL));
     assert_true(infer > 0 && infer * 4 < train);
-    assert_int_equal(ida_acts_bytes(&c, &ida_ref_device, INT64_MAX / 4, 1, IDA_ACTS_TRAINING, &train), IDA_E_NOMEM);
+    assert_int_equal(ida_acts_bytes(&c, &ida_ref_device, INT64_MAX / 4, 1, IDA_ACTS_TRAINING, &train, NULL), IDA_E_NOMEM);
     ida_acts *a = NULL;
     assert_int_equal(ida_acts_new(&c, &ida_ref_device, (int64_t)1 << 50, 1, IDA_ACTS_TRAINING, &a), IDA_E_NOMEM);
     assert_null(a);
@@ -558,7 +558,7 @@ static void activation_checkpointing_gives_the_same_bits_in_less_memory(void **u
             ida_acts *a = NULL;
             const ida_acts_kind kind = i ? IDA_ACTS_RECOMPUTE : IDA_ACTS_TRAINING;
             OK(ida_acts_new(&c, m->dev, T, 3, kind, &a));
-            OK(ida_acts_bytes(&c, m->dev, T, 3, kind, &bytes[i]));
+            OK(ida_acts_bytes(&c, m->dev, T, 3, kind, &bytes[i], NULL));
             if (carry) OK(ida_state_new(&c, m->dev, 3, &s[i]));
             for (int step = 0; step < (carry ? 2 : 1); step++) {
                 if (step) ida_free(g[i]);

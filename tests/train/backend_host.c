@@ -3,6 +3,7 @@
  * Not here: proof that nobody on the host follows a device's pointer; a GPU gives that (tests/cuda). */
 #include "backend_host.h"
 
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,12 +27,15 @@ static ida_status give(const ida_device *dev, void **out, int64_t bytes, const c
     if (!*out) return fail(IDA_E_NOMEM, "no memory for a device");
     memset(*out, 0xFF, (size_t)bytes); /* NaN */
     backend_host.live++;
+    backend_host.bytes += (int64_t)malloc_usable_size(*out);
+    if (backend_host.bytes > backend_host.peak) backend_host.peak = backend_host.bytes;
     return IDA_OK;
 }
 static void take_back(const ida_device *dev, void *p) {
     (void)dev;
     if (!p) return;
     backend_host.live--;
+    backend_host.bytes -= (int64_t)malloc_usable_size(p);
     free(p);
 }
 static ida_status zero(const ida_device *dev, void *p, int64_t bytes) {
@@ -54,6 +58,15 @@ static ida_status available(const ida_device *dev, int64_t *left, int64_t *total
     (void)dev;
     *left = *total = backend_host.available;
     return IDA_OK;
+}
+static void used(const ida_device *dev, int64_t *now, int64_t *peak) {
+    (void)dev;
+    *now = backend_host.bytes;
+    *peak = backend_host.peak;
+}
+static void reset_peak(const ida_device *dev) {
+    (void)dev;
+    backend_host.peak = backend_host.bytes;
 }
 static void close_nothing(const ida_device *dev) { (void)dev; }
 
@@ -81,6 +94,8 @@ static const ida_device_memory memory = {.alloc = give,
                                          .copy = copy,
                                          .sync = sync,
                                          .available = available,
+                                         .used = used,
+                                         .reset_peak = reset_peak,
                                          .close = close_nothing};
 
 static ida_status open_host(int ordinal, ida_dtype dtype, const ida_device **out) {

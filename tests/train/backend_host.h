@@ -7,6 +7,7 @@
 
 typedef struct backend_host_control {
     int64_t live, allocs;           /* blocks held; calls */
+    int64_t bytes, peak;            /* of the blocks held; the most of them */
     int64_t products;               /* calls of linear_fwd */
     int64_t fail_alloc, fail_product; /* the call, counted from 0, that fails for lack of memory; -1 = none */
     int64_t available;              /* bytes it says are free */

@@ -1,4 +1,4 @@
-/* test_optim.c - schedule, parameter groups, memory plan, options, token weights, the guard against non-finite gradients, and
+/* test_optim.c - schedule, parameter groups, options, token weights, the guard against non-finite gradients, and
  * that every mixer learns. */
 #include <math.h>
 #include <setjmp.h>
@@ -11,7 +11,6 @@
 #include <cmocka.h>
 
 #include "io/checkpoint.h"
-#include "lib/heap.h"
 #include "tiny_run.h"
 
 /* ---------------------------------------------------------------- schedule */
@@ -152,99 +151,6 @@ static void only_matrices_decay_and_ssm_steps_are_capped(void **state) {
     }
     free(was);
     ida_trainer_close(t);
-}
-
-/* ---------------------------------------------------------------- plan */
-
-static void the_plan_is_what_is_taken(void **state) {
-    (void)state;
-    ida_train_options o = tiny_options(IDA_MIXER_INTERDOMAIN, tiny_standard_data(), tiny_dir("plan"));
-    ida_train_plan p;
-    o.batch = 8;
-    o.micro_batch = 4;
-    o.seq_len = 700;
-    OK(ida_train_make_plan(&o, &p));
-    ida_model_info info;
-    OK(ida_config_info(&o.config, &info));
-    assert_int_equal(p.parameters, info.parameters);
-    assert_true(p.parameter_bytes >= 4 * p.parameters && p.gradient_bytes == p.parameter_bytes &&
-                p.optimizer_bytes == 2 * p.parameter_bytes);
-    assert_int_equal(p.total_bytes,
-                     p.parameter_bytes + p.gradient_bytes + p.optimizer_bytes + p.activation_bytes + p.scratch_bytes);
-    int64_t held = 2 * (4 * 700 * 24 + 8) + 4 * 700 * 4, borrowed = p.scratch_bytes - held; /* by an op, for one call */
-    assert_true(borrowed > 0);
-    ida_trainer *t = NULL;
-    int64_t before = heap_in_use();
-    OK(ida_trainer_open(&o, NULL, NULL, &t));
-    int64_t taken = heap_in_use() - before;
-    held = p.total_bytes - borrowed;
-    assert_true(taken >= held && taken < held + 400000); /* the rest: tables, paths, buffers, page rounding */
-    ida_trainer_close(t);
-}
-
-/* The scratch of GPU ops, against what the layouts of src/ops/cuda came to at these sizes. */
-static void the_plan_of_a_gpu_needs_none(void **state) {
-    (void)state;
-    static const struct { const char *preset; ida_mixer_kind mixer; ida_dtype dtype; double least, most; } of[] = {
-        {"125m", IDA_MIXER_INTERDOMAIN, IDA_BF16, 320.1, 700}, /* MiB */
-        {"125m", IDA_MIXER_INTERDOMAIN, IDA_F32, 827.5, 2700},
-        {"125m", IDA_MIXER_SOFTMAX, IDA_BF16, 3072, 3400},
-        {"125m", IDA_MIXER_SOFTMAX, IDA_F32, 3, 200},
-        {"1.3b", IDA_MIXER_INTERDOMAIN, IDA_BF16, 549.2, 1300},
-        {"125m", IDA_MIXER_S4D, IDA_BF16, 40, 400}};
-    ida_train_options o;
-    ida_train_defaults(&o);
-    o.device = "cuda:3";
-    o.seq_len = 4096;
-    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
-        ida_train_plan p, again, cpu;
-        OK(ida_config_preset(of[i].preset, of[i].mixer, &o.config));
-        o.dtype = of[i].dtype;
-        OK(ida_train_make_plan(&o, &p));
-        const double mib = (double)p.scratch_bytes / 1048576;
-        if (!(mib >= of[i].least && mib <= of[i].most)) fail_msg("scratch of case %d: %.1f MiB", (int)i, mib);
-        o.activation_checkpointing = true;
-        OK(ida_train_make_plan(&o, &again));
-        assert_true(again.activation_bytes < p.activation_bytes / 2 && again.scratch_bytes == p.scratch_bytes);
-        o.activation_checkpointing = false;
-        ida_train_options host = o;
-        host.device = NULL;
-        host.dtype = IDA_F32;
-        OK(ida_train_make_plan(&host, &cpu));
-        assert_int_equal(p.gradient_bytes, cpu.gradient_bytes);
-        assert_int_equal(2 * p.parameter_bytes, (o.dtype == IDA_BF16 ? 3 : 2) * cpu.parameter_bytes);
-    }
-    o.device = "tpu";
-    ida_train_plan none;
-    assert_int_equal(ida_train_make_plan(&o, &none), IDA_E_ARG);
-    assert_non_null(strstr(ida_last_error(), "unknown device \"tpu\""));
-    o.device = NULL;
-    o.dtype = IDA_BF16;
-    assert_int_equal(ida_train_make_plan(&o, &none), IDA_E_UNSUPPORTED);
-}
-
-static void what_does_not_fit_is_refused_before_it_is_taken(void **state) {
-    (void)state;
-    const char *run = tiny_dir("big");
-    ida_train_options o = tiny_options(IDA_MIXER_INTERDOMAIN, tiny_standard_data(), run);
-    notes v = {0};
-    OK(ida_config_preset("1.3b", IDA_MIXER_INTERDOMAIN, &o.config));
-    o.batch = o.micro_batch = 4096;
-    o.seq_len = 65536;
-    int64_t before = heap_in_use();
-    assert_int_equal(ida_train(&o, take_notes, &v), IDA_E_NOMEM);
-    int64_t after = heap_in_use();
-    assert_non_null(strstr(ida_last_error(), "micro_batch"));
-    assert_int_equal(v.n, 1); /* the plan was told first */
-    assert_non_null(strstr(v.text[0], "memory: "));
-    assert_true(after <= before + 4096);
-    assert_false(ida_exists(run));
-    ida_train_plan p = { .total_bytes = 1000, .activation_bytes = 10 };
-    OK(ida_plan_check(&p, 1000, false));
-    OK(ida_plan_check(&p, -1, false));
-    assert_int_equal(ida_plan_check(&p, 999, false), IDA_E_NOMEM);
-    assert_non_null(strstr(ida_last_error(), "smaller model"));
-    assert_true(ida_memory_available() > 0);
 }
 
 /* ---------------------------------------------------------------- options */
@@ -563,17 +469,12 @@ static int clean(void **state) {
     return 0;
 }
 
-int main(int argc, char **argv) {
-    (void)argc;
-    heap_without_caches(argv);
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(schedule_has_exact_values_at_its_edges),
         cmocka_unit_test(warm_up_of_the_recipe),
         cmocka_unit_test(group_table_is_printed_and_right),
         cmocka_unit_test(only_matrices_decay_and_ssm_steps_are_capped),
-        cmocka_unit_test(the_plan_is_what_is_taken),
-        cmocka_unit_test(the_plan_of_a_gpu_needs_none),
-        cmocka_unit_test(what_does_not_fit_is_refused_before_it_is_taken),
         cmocka_unit_test(options_out_of_range_are_refused_by_name),
         cmocka_unit_test(data_too_small_to_train_or_to_evaluate),
         cmocka_unit_test(L37_micro_batches_of_10_and_1000_tokens_equal_the_single_batch),

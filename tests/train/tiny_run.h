@@ -149,6 +149,8 @@ static inline char *tiny_log(const char *run) {
         if (!j) fail_msg("log line is not JSON: %s", line);
         json_object_del(j, "time");
         json_object_del(j, "tokens_per_s");
+        json_object_del(j, "device_memory_peak_bytes");
+        json_object_del(j, "device_memory_planned_bytes");
         char *s = json_dumps(j, JSON_COMPACT | JSON_SORT_KEYS);
         at += sprintf(at, "%s\n", s);
         free(s);

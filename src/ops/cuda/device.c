@@ -155,19 +155,38 @@ static ida_status upload(const ida_device *dev, void *to, const void *host, int6
     return st;
 }
 
+/* A counter of the pool; -1 where it does not tell. */
+static int64_t pool_bytes(const ida_device *dev, enum cudaMemPoolAttr attr) {
+    const cudaMemPool_t pool = ida_cuda_priv_of(dev)->pool;
+    uint64_t bytes = 0;
+    if (!pool) return -1;
+    if (cudaMemPoolGetAttribute(pool, attr, &bytes) == cudaSuccess) return (int64_t)bytes;
+    (void)cudaGetLastError();
+    return -1;
+}
+
 static ida_status available(const ida_device *dev, int64_t *free_bytes, int64_t *total_bytes) {
     size_t f = 0, t = 0;
     IDA_TRY(ida_cuda_enter(dev));
     const ida_status st = ida_cuda_status((int)cudaMemGetInfo(&f, &t), "asking for free memory", __FILE__, __LINE__);
     ida_cuda_leave(dev);
-    uint64_t reserved = 0, used = 0;
-    const cudaMemPool_t pool = ida_cuda_priv_of(dev)->pool;
-    if (pool && cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReservedMemCurrent, &reserved) == cudaSuccess &&
-        cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &used) == cudaSuccess && reserved > used)
-        f += (size_t)(reserved - used);
-    *free_bytes = (int64_t)f;
+    const int64_t reserved = pool_bytes(dev, cudaMemPoolAttrReservedMemCurrent);
+    const int64_t in_use = pool_bytes(dev, cudaMemPoolAttrUsedMemCurrent);
+    *free_bytes = (int64_t)f + (in_use >= 0 && reserved > in_use ? reserved - in_use : 0);
     *total_bytes = (int64_t)t;
     return st;
+}
+
+/* As the pool counts, which may round sizes up. What is outside of it (the context, kernels, the libraries' own) is not counted;
+ * without a pool nothing is. */
+static void used(const ida_device *dev, int64_t *now, int64_t *peak) {
+    *now = pool_bytes(dev, cudaMemPoolAttrUsedMemCurrent);
+    *peak = pool_bytes(dev, cudaMemPoolAttrUsedMemHigh);
+}
+static void reset_peak(const ida_device *dev) {
+    const cudaMemPool_t pool = ida_cuda_priv_of(dev)->pool;
+    uint64_t zero = 0; /* the only value it takes: the mark becomes what is in use */
+    if (pool && cudaMemPoolSetAttribute(pool, cudaMemPoolAttrUsedMemHigh, &zero) != cudaSuccess) (void)cudaGetLastError();
 }
 
 ida_status ida_cuda_scratch(const ida_device *dev, int64_t bytes, void **out) {
@@ -222,6 +241,8 @@ static const ida_device_memory memory = {.alloc = alloc,
                                          .copy = copy,
                                          .sync = synchronize,
                                          .available = available,
+                                         .used = used,
+                                         .reset_peak = reset_peak,
                                          .close = close_device};
 
 /* *n > 0 devices, or why there are none. */
