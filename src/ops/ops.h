@@ -60,7 +60,10 @@ typedef ida_status ida_linear_fwd_fn(const ida_device *dev, act *y, const act *x
 typedef ida_status ida_linear_bwd_fn(const ida_device *dev, act *dx, real *dw, const act *dy, const act *x, const act *w, int64_t n, int64_t in, int64_t out, bool add);
 
 /* -- rmsnorm: y = x * rstd * g, rstd_n = 1/sqrt(mean_i x_ni^2 + eps).  y [N,d] =, rstd [N] = (saved); x [N,d]; g [d].
+ *    eps >= IDA_LEAST_EPS, here and in the ops below: a row of zeros gives zeros and a finite rstd, never 0/0. Configurations and
+ *    training options with less are refused.
  *    bwd: dx += (the residual gradient is already there);  dg +=. */
+#define IDA_LEAST_EPS 1e-30
 typedef ida_status ida_rmsnorm_fwd_fn(const ida_device *dev, act *y, real *rstd, const act *x, const real *g, int64_t n, int64_t d, double eps);
 typedef ida_status ida_rmsnorm_bwd_fn(const ida_device *dev, act *dx, real *dg, const act *dy, const act *x, const real *g, const real *rstd, int64_t n, int64_t d);
 
@@ -216,7 +219,9 @@ typedef struct ida_span { int64_t at, n; } ida_span;
 typedef ida_status ida_sqsum_fn(const ida_device *dev, double *sums, const real *x, const ida_span *spans, int64_t n_spans);
 
 /* -- adamw: g' = gscale * g;  m = b1 m + (1-b1) g';  v = b2 v + (1-b2) g'^2;
- *    p = p - lr * (m/(1-b1^t) / (sqrt(v/(1-b2^t)) + eps) + wd * p).  One pass. w not NULL: w = p rounded to act. */
+ *    p = p - lr * (m/(1-b1^t) / (sqrt(v/(1-b2^t)) + eps) + wd * p).  One pass. w not NULL: w = p rounded to act.
+ *    eps >= IDA_LEAST_EPS: where m and v are zero (a parameter that never had a gradient) only wd changes p. (PyTorch takes
+ *    eps = 0 and makes NaN of such a parameter.) */
 typedef struct ida_adamw_args { double lr, beta1, beta2, eps, weight_decay, gscale; int64_t t; act *w; } ida_adamw_args;
 typedef ida_status ida_adamw_fn(const ida_device *dev, real *p, real *m, real *v, const real *g, int64_t n, const ida_adamw_args *a);
 

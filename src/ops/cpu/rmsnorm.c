@@ -1,6 +1,7 @@
 /* rmsnorm.c - root-mean-square normalisation of whole rows. Squares are summed in double: no overflow at any finite input. */
 #include "ops/cpu/cpu_ops.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -45,6 +46,7 @@ static void fwd_rows(void *arg, int64_t task, int worker) {
 ida_status IDA_CPU(rmsnorm_fwd)(const ida_device *dev, float *y, float *rstd, const float *x, const float *g, int64_t n,
                                 int64_t d, double eps) {
     (void)dev;
+    assert(eps >= IDA_LEAST_EPS);
     rmsnorm_args a = {.y = y, .rstd = rstd, .x = x, .g = g, .n = n, .d = d, .rows = ida_task_rows(d), .eps = eps};
     ida_parallel(ida_div_up(n, a.rows), fwd_rows, &a);
     return IDA_OK;
