@@ -242,7 +242,7 @@ static ida_status write_tokenizer(const char *path, const ida_checkpoint *c) { r
 /* All files of a checkpoint into dir, each on disk, manifest last. */
 static ida_status write_files(const char *dir, int64_t step, const ida_checkpoint *c, json_t **manifest) {
     IDA_TRY(ida_mkdirs(dir));
-    IDA_TRY(ida_config_files_write(dir, &c->model->cfg));
+    IDA_TRY(ida_config_files_write(dir, c->model));
     IDA_TRY(write_one(dir, "model.safetensors", write_weights, c));
     IDA_TRY(write_one(dir, "optimizer.safetensors", write_moments, c));
     IDA_TRY(write_one(dir, "trainer_state.json", write_state, c));
