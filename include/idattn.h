@@ -14,6 +14,8 @@
  *  - Objects are opaque. `*_free` accepts NULL. A session borrows its model: free sessions first.
  *  - Sizes are element counts in int64_t; a name ending in _bytes is in bytes.
  *  - Different objects may be used from different threads; one object from one thread at a time.
+ *  - Weights, token shards and states are read through maps. A file that another program cuts short meanwhile is a SIGBUS, as
+ *    with any map; handlers are the program's.
  *  - Pointers named `const` are only read during the call unless the comment says otherwise.
  */
 #ifndef IDATTN_H

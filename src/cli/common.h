@@ -27,6 +27,9 @@ int begin(const options *o, progress *p);
 void catch_signals(void);
 int interrupted(void);
 
+/* From here on a mapped file that is cut short ends the program with one line, not by SIGBUS (cut_file.c). */
+void catch_cut_files(void);
+
 /* Prints JSON (indented) and consumes the reference; text forms print a library string and free it. Return an exit code. */
 int print_json(const options *o, json_t *j);
 json_t *parse_library_json(char *text);

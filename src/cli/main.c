@@ -152,6 +152,7 @@ static int finish(int rc) {
 int main(int argc, char **argv) {
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* a file over the limit is then a failed write with its own message */
+    catch_cut_files();
     int rc = finish(dispatch(argc, argv));
 #ifndef IDA_DEBUG /* sanitizers look for leaks at exit */
     /* OpenBLAS starts threads before main. Where memory for them is refused they ask for ever, and its exit handler would wait for
