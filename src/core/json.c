@@ -73,6 +73,8 @@ json_t *ida_json_text(const char *s, size_t n) {
     return whole;
 }
 
+json_t *ida_json_string(const char *s) { return s ? ida_json_text(s, strlen(s)) : json_null(); }
+
 /* *v = NULL means: absent, take the default. */
 static ida_status lookup(const json_t *o, const char *where, const char *key, bool has_default, const json_t **v) {
     IDA_FAIL_IF(!json_is_object(o), IDA_E_FORMAT, "%s: an object that holds \"%s\" is needed, found %s", where, key,
