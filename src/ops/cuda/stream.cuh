@@ -374,5 +374,29 @@ static inline stream_cut stream_cut_of(int64_t n, int64_t h, int walkers, int re
     const int64_t runs = vec_min(vec_max(times * room / h, 1), batches);
     return {runs, batches / runs, batches % runs, vec_div_up(runs * h, walkers)};
 }
+
+/* Pass::launch<T, L, P, PARTS> for the call's element type, head width 2 L P (those of ida_stream_tuned) and parts. */
+template <class Pass, class T, int L, int P>
+static inline ida_status stream_launch_parts(const ida_device *dev, const stream_call *c) {
+    if (c->parts == PARTS_V) return Pass::template launch<T, L, P, PARTS_V>(dev, c);
+    if (c->parts == PARTS_Q) return Pass::template launch<T, L, P, PARTS_Q>(dev, c);
+    if (c->parts == PARTS_K) return Pass::template launch<T, L, P, PARTS_K>(dev, c);
+    return Pass::template launch<T, L, P, PARTS_ANY>(dev, c);
+}
+template <class Pass, class T> static inline ida_status stream_launch_width(const ida_device *dev, const stream_call *c) {
+    switch (c->d) {
+    case 32: return stream_launch_parts<Pass, T, 4, 4>(dev, c);
+    case 64: return stream_launch_parts<Pass, T, 8, 4>(dev, c);
+    case 96: return stream_launch_parts<Pass, T, 16, 3>(dev, c);
+    case 128: return stream_launch_parts<Pass, T, 16, 4>(dev, c);
+    case 192: return stream_launch_parts<Pass, T, 32, 3>(dev, c);
+    }
+    return stream_launch_parts<Pass, T, 32, 4>(dev, c);
+}
+template <class Pass> static inline ida_status stream_launch(const ida_device *dev, const stream_call *c) {
+    ida_status st = IDA_OK;
+    if (c->n > 0) IDA_CUDA_ACT(dev, T, st = (stream_launch_width<Pass, T>(dev, c)));
+    return st;
+}
 #endif
 #endif
