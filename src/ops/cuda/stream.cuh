@@ -2,12 +2,12 @@
  * along tokens, the places of a thread's channels, sums of parameter gradients. Private to ops/cuda. Launches: stream_fwd.cu,
  * stream_bwd.cu (tuned head widths), stream_any.cu (all others).
  *
- * The walk: L lanes, a walker, take one head along a run of tokens, one token at a time. A lane holds P channels of the first half
- * of the head's row and the P that RoPE pairs them with; a convolution's last inputs stay in its registers. Walkers are numbered
- * run by run, head by head, and fill warps without gaps: those of a warp may be in two or more runs, which are of nearly equal
- * length. Rows come through a ring of shared memory, BATCH tokens at a time and one batch ahead. Batches inside one sequence of
- * every walker of the warp go without any test, their registers in turn; at the ends of sequences and runs it is one token at a
- * time. Warps do not wait for each other.
+ * The walk: L lanes, a walker, take one head along a run of tokens, one token at a time. A lane holds P channels of the first
+ * half of the head's row and the P that RoPE pairs them with; a convolution's last inputs stay in its registers. Walkers are
+ * numbered run by run, head by head, and fill warps without gaps: those of a warp may be in two or more runs, which are of nearly
+ * equal length. Rows come through a ring of shared memory, BATCH tokens at a time and one batch ahead. Batches inside one
+ * sequence of every walker of the warp go without any test, their registers in turn; at the ends of sequences and runs it is one
+ * token at a time. Warps do not wait for each other.
  * Invariant: what a row becomes depends neither on the run it is in nor on its neighbours in the warp. */
 #ifndef IDA_OPS_CUDA_STREAM_CUH
 #define IDA_OPS_CUDA_STREAM_CUH
@@ -366,8 +366,9 @@ template <int HALF> static inline rope_freqs<HALF> stream_freqs(const stream_cal
     return f;
 }
 
-/* Cuts so that all blocks are resident at once, `resident` of `walkers` walkers on each of 132 multiprocessors, or fill them a whole
- * number of times where runs would be longer than `longest`: numbers of the code, so that sums do not depend on the device's. */
+/* Cuts so that all blocks are resident at once, `resident` of `walkers` walkers on each of 132 multiprocessors, or fill them a
+ * whole number of times where runs would be longer than `longest`: numbers of the code, so that sums do not depend on the
+ * device's. */
 static inline stream_cut stream_cut_of(int64_t n, int64_t h, int walkers, int resident, int64_t longest) {
     const int64_t room = (int64_t)132 * resident * walkers, batches = vec_div_up(n, BATCH);
     const int64_t times = vec_div_up(vec_div_up(n, longest) * h, room);
