@@ -64,7 +64,7 @@ static void on_bus_error(int sig, siginfo_t *info, void *context) {
     for (; *path; path++) put(&said, (unsigned char)*path < 0x20 || *path == 0x7f ? '?' : *path);
     put_all(&said, ": cannot be read any more: it was cut short while it was in use, or its disk fails");
     put(&said, '\n');
-    if (write(STDERR_FILENO, said.s, said.n) < 0) _exit(EXIT_FAIL);
+    (void)!write(STDERR_FILENO, said.s, said.n);
     _exit(EXIT_FAIL);
 }
 
