@@ -10,6 +10,8 @@
 
 ida_status ida_json_parse(const char *text, size_t n, const char *where, json_t **out) {
     json_error_t e;
+    bool nul = n > 0 && memchr(text, 0, n); /* jansson skips it */
+    IDA_FAIL_IF(nul, IDA_E_FORMAT, "%s: not valid JSON: it holds a NUL byte", where);
     json_t *j = json_loadb(text, n, JSON_REJECT_DUPLICATES, &e);
     IDA_FAIL_IF(!j && json_error_code(&e) == json_error_out_of_memory, IDA_E_NOMEM,
                 "%s: out of memory while reading JSON of %zu bytes",
