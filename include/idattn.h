@@ -14,6 +14,8 @@
  *  - Objects are opaque. `*_free` accepts NULL. A session borrows its model: free sessions first.
  *  - Sizes are element counts in int64_t; a name ending in _bytes is in bytes.
  *  - Different objects may be used from different threads; one object from one thread at a time.
+ *  - Weights, token shards and states are read through maps. A file that another program cuts short meanwhile is a SIGBUS, as
+ *    with any map; handlers are the program's.
  *  - Pointers named `const` are only read during the call unless the comment says otherwise.
  */
 #ifndef IDATTN_H
@@ -174,9 +176,10 @@ IDA_API ida_status ida_model_tensor(const ida_model *m, int64_t i, const char **
 
 typedef struct ida_tokenizer ida_tokenizer;
 
-/* HF tokenizer.json of byte-level BPE (GPT-2, Llama-3, Qwen) or metaspace BPE with byte fallback (Llama-2, Mistral), a SentencePiece
- * .model of BPE type, or a folder that holds tokenizer.json or tokenizer.model. What is not supported is refused by name. A large
- * tokenizer.json is compiled once into $XDG_CACHE_HOME/idattn (or ~/.cache/idattn), by content, where that can be written. */
+/* HF tokenizer.json of byte-level BPE (GPT-2, Llama-3, Qwen) or metaspace BPE with byte fallback (Llama-2, Mistral), a
+ * SentencePiece .model of BPE type, or a folder that holds tokenizer.json or tokenizer.model. What is not supported is refused by
+ * name. A large tokenizer.json is compiled once into $XDG_CACHE_HOME/idattn (or ~/.cache/idattn), by content, where that can be
+ * written. */
 IDA_API ida_status ida_tokenizer_load(const char *path, ida_tokenizer **out);
 /* Writes tokenizer.json at path, or in the folder path. HF tokenizers reads it and gives the same ids. */
 IDA_API ida_status ida_tokenizer_save(const ida_tokenizer *t, const char *path);
@@ -191,20 +194,23 @@ IDA_API uint64_t ida_tokenizer_hash(const ida_tokenizer *t);
 /* UTF-8 (invalid bytes are legal and round-trip) to ids. special: special added tokens in the text become their ids;
  * else they stay text (untrusted or training text). Other added tokens always match, as in HF.
  * *ids is malloc'd: free with ida_ids_free. */
-IDA_API ida_status ida_tokenizer_encode(const ida_tokenizer *t, const char *text, size_t n_bytes, bool special, int32_t **ids, int64_t *n_ids);
+IDA_API ida_status ida_tokenizer_encode(const ida_tokenizer *t, const char *text, size_t n_bytes, bool special, int32_t **ids,
+                                        int64_t *n_ids);
 enum {
     IDA_ENCODE_SPECIAL = 1,      /* special added tokens in the text become their ids */
     IDA_ENCODE_TEMPLATE = 2,     /* add what the tokenizer's template puts around a text (BOS, EOS); a text that begins with these
                                     tokens keeps its own, so there is exactly one BOS */
 };
 /* The same with flags. */
-IDA_API ida_status ida_tokenizer_encode_as(const ida_tokenizer *t, const char *text, size_t n_bytes, unsigned flags, int32_t **ids, int64_t *n_ids);
+IDA_API ida_status ida_tokenizer_encode_as(const ida_tokenizer *t, const char *text, size_t n_bytes, unsigned flags,
+                                           int32_t **ids, int64_t *n_ids);
 IDA_API void ida_ids_free(int32_t *ids);
-/* Ids to bytes: those that were encoded, where the tokenizer can tell. skip_special drops special added tokens. Caller frees *text
- * (ida_string_free); it is NUL-terminated, *n_bytes excludes that. IDA_E_ARG on an id outside the vocabulary. */
-IDA_API ida_status ida_tokenizer_decode(const ida_tokenizer *t, const int32_t *ids, int64_t n_ids, bool skip_special, char **text, size_t *n_bytes);
-/* Ids to text as they come: whole characters only. All pieces joined are HF's text for all ids: UTF-8, with U+FFFD for bytes that make no
- * character. Text that later ids can change is held back: an unfinished character, a run of byte tokens. */
+/* Ids to bytes: those that were encoded, where the tokenizer can tell. skip_special drops special added tokens. Caller frees
+ * *text (ida_string_free); it is NUL-terminated, *n_bytes excludes that. IDA_E_ARG on an id outside the vocabulary. */
+IDA_API ida_status ida_tokenizer_decode(const ida_tokenizer *t, const int32_t *ids, int64_t n_ids, bool skip_special,
+                                        char **text, size_t *n_bytes);
+/* Ids to text as they come: whole characters only. All pieces joined are HF's text for all ids: UTF-8, with U+FFFD for bytes that
+ * make no character. Text that later ids can change is held back: an unfinished character, a run of byte tokens. */
 typedef struct ida_decoder ida_decoder;
 IDA_API ida_status ida_decoder_create(const ida_tokenizer *t, bool skip_special, ida_decoder **out);
 /* *text is borrowed until the next call on d. IDA_E_ARG on an id outside the vocabulary; nothing is taken then. */
@@ -212,8 +218,8 @@ IDA_API ida_status ida_decoder_push(ida_decoder *d, const int32_t *ids, int64_t 
 /* What was held back; then d is ready for another text. */
 IDA_API ida_status ida_decoder_end(ida_decoder *d, const char **text, size_t *n_bytes);
 IDA_API void ida_decoder_free(ida_decoder *d);
-/* Bytes that one token stands for (not at the start of a text, where a blank may be dropped), borrowed from the tokenizer; NULL when
- * id is outside the vocabulary. */
+/* Bytes that one token stands for (not at the start of a text, where a blank may be dropped), borrowed from the tokenizer; NULL
+ * when id is outside the vocabulary. */
 IDA_API const char *ida_tokenizer_piece(const ida_tokenizer *t, int64_t id, size_t *n_bytes, bool *is_special);
 
 typedef struct ida_bpe_options {
@@ -238,7 +244,7 @@ typedef struct ida_pack_options {
     int64_t shard_tokens;        /* 0 = 100,000,000 */
     double val_fraction;         /* of documents, chosen by hash of their bytes; 0..0.5. Fewer than 20 documents: the last part of
                                     the token stream, a document being cut if need be ("split" in the manifest tells which) */
-    bool split_blank_lines;      /* .txt: a document ends at a form feed or at 3 or more newlines; else one file is one document */
+    bool split_blank_lines;      /* .txt: a document ends at a form feed or at 3 or more newlines; else it is a file */
     const char *column;          /* of Parquet files; NULL = jsonl_key */
     bool dedup;                  /* exact duplicates of an earlier document are left out; takes about 32 bytes a document */
     bool resume;                 /* go on where an earlier call with the same options stopped; none: start */
@@ -246,21 +252,24 @@ typedef struct ida_pack_options {
 typedef struct ida_pack_stats {
     int64_t documents, bytes, train_tokens, val_tokens, train_bytes, val_bytes, bad_rows, shards, duplicates;
 } ida_pack_stats;
-/* Tokenises into llm.c shards (docs/formats.md). Works in OUT_DIR.part, which becomes OUT_DIR when whole. A bad row (jsonl, Parquet) is
- * counted, logged with file and row, listed in the manifest (the first 100), and skipped. After a kill, a failure or IDA_E_CANCELLED,
- * OUT_DIR.part stays when shards were finished: `resume` goes on from there and gives the same bytes as an unbroken run. */
-IDA_API ida_status ida_data_pack(const ida_tokenizer *t, const ida_pack_options *o, ida_progress_fn *progress, void *user, ida_pack_stats *stats);
-/* Token shards that others made are read wherever a packed set is: llm.c's (uint16 and uint32), nanoGPT's, Megatron's .bin with .idx.
- * The path is then a folder, a file, or a pattern of files, whose names tell train from val (docs/data.md). All zero: defaults. */
+/* Tokenises into llm.c shards (docs/formats.md). Works in OUT_DIR.part, which becomes OUT_DIR when whole. A bad row (jsonl,
+ * Parquet) is counted, logged with file and row, listed in the manifest (the first 100), and skipped. After a kill, a failure or
+ * IDA_E_CANCELLED, OUT_DIR.part stays when shards were finished: `resume` goes on from there and gives the same bytes as an
+ * unbroken run. */
+IDA_API ida_status ida_data_pack(const ida_tokenizer *t, const ida_pack_options *o, ida_progress_fn *progress, void *user,
+                                 ida_pack_stats *stats);
+/* Token shards that others made are read wherever a packed set is: llm.c's (uint16 and uint32), nanoGPT's, Megatron's .bin with
+ * .idx. The path is then a folder, a file, or a pattern of files, whose names tell train from val (docs/data.md). All zero:
+ * defaults. */
 typedef struct ida_data_source {
     const char *val;             /* path of the validation split; NULL = the files of the same path whose names say val */
     const char *format;          /* "llmc", "nanogpt", "megatron"; NULL = told from the files, but nanogpt, which has no header */
     bool has_separator;
-    int64_t separator;           /* id that parts documents; else 50256 (uint32: 128000) when found. Megatron: the index parts them */
+    int64_t separator;           /* id that parts documents; else 50256 (uint32: 128000) when found. Megatron: the index does */
 } ida_data_source;
 
-/* Checks every shard against the manifest (sizes, checksums, id range) and describes the set as JSON: counts, document lengths with a
- * histogram, and documents decoded. */
+/* Checks every shard against the manifest (sizes, checksums, id range) and describes the set as JSON: counts, document lengths
+ * with a histogram, and documents decoded. */
 typedef struct ida_inspect_options {
     const char *path;            /* packed set, or shards of others */
     ida_data_source source;
@@ -305,19 +314,20 @@ typedef struct ida_sample_options {
 } ida_sample_options;
 IDA_API void ida_sample_defaults(ida_sample_options *o); /* temperature 0.8, top_k 0, top_p 0.95, max_tokens 256 */
 /* Samples one id from logits [n]; a pure function of (logits, options, index). */
-/* Order: temperature, top_k, top_p (smallest set of the likeliest that reaches it), min_p (relative to the likeliest). Equal logits
- * rank by lower id. -inf is a masked id; NaN, +inf or nothing but -inf is IDA_E_NUMERIC. */
+/* Order: temperature, top_k, top_p (smallest set of the likeliest that reaches it), min_p (relative to the likeliest). Equal
+ * logits rank by lower id. -inf is a masked id; NaN, +inf or nothing but -inf is IDA_E_NUMERIC. */
 IDA_API ida_status ida_sample(const float *logits, int64_t n, const ida_sample_options *o, uint64_t index, int32_t *id);
 typedef enum ida_finish { IDA_FINISH_STOP = 0, IDA_FINISH_LENGTH = 1, IDA_FINISH_CANCELLED = 2 } ida_finish;
 /* Whole UTF-8 characters only (invalid bytes come as they are once it is sure they are invalid). Also called with n = 0
  * (bytes "") before each piece of the prompt and each token, so that it can cancel while there is no text. Non-zero cancels. */
 typedef int ida_text_fn(void *user, const char *bytes, size_t n);
-/* Continues a session after `prompt` (may be 0 ids when the session is not at position 0). Step form, constant memory. The session
- * advances by n_prompt + *n_generated: the end-of-text token that stops is neither appended nor counted. Draw i uses the session's
- * position as index, so a text generated in two calls equals one generated in one. Cancelled within the prompt, the session holds
- * the pieces read so far (ida_session_position) and nothing is generated. emit may be NULL. */
+/* Continues a session after `prompt` (may be 0 ids when the session is not at position 0). Step form, constant memory. The
+ * session advances by n_prompt + *n_generated: the end-of-text token that stops is neither appended nor counted. Draw i uses the
+ * session's position as index, so a text generated in two calls equals one generated in one. Cancelled within the prompt, the
+ * session holds the pieces read so far (ida_session_position) and nothing is generated. emit may be NULL. */
 IDA_API ida_status ida_generate(ida_session *s, const ida_tokenizer *t, const int32_t *prompt, int64_t n_prompt,
-                                const ida_sample_options *o, ida_text_fn *emit, void *user, int64_t *n_generated, ida_finish *finish);
+                                const ida_sample_options *o, ida_text_fn *emit, void *user, int64_t *n_generated,
+                                ida_finish *finish);
 
 /* ---------------------------------------------------------------- training */
 
@@ -342,11 +352,11 @@ typedef struct ida_train_options {
     bool activation_checkpointing; /* keep a layer's input only, form the rest again in backward: same bits, less memory */
     ida_data_source source;      /* of data_dir, when its shards are not ours; vocab_size of the config then bounds the ids */
 } ida_train_options;
-/* Rates, AdamW, clipping and caps of docs/method.md section 8 with the 125m interdomain model; a small run (1000 steps of 8 sequences,
- * evaluated and saved at the end) that callers adapt; paths NULL. */
+/* Rates, AdamW, clipping and caps of docs/method.md section 8 with the 125m interdomain model; a small run (1000 steps of 8
+ * sequences, evaluated and saved at the end) that callers adapt; paths NULL. */
 IDA_API void ida_train_defaults(ida_train_options *o);
-/* The recipe of docs/method.md section 8 for a size of the paper: "125m", "350m", "760m", "1.3b". Sets rates, batch (524,288 tokens),
- * seq_len, steps and how often to evaluate and save; nothing else. IDA_E_ARG names the sizes. */
+/* The recipe of docs/method.md section 8 for a size of the paper: "125m", "350m", "760m", "1.3b". Sets rates, batch (524,288
+ * tokens), seq_len, steps and how often to evaluate and save; nothing else. IDA_E_ARG names the sizes. */
 IDA_API ida_status ida_train_recipe(const char *size, ida_train_options *o);
 
 typedef struct ida_train_event {
@@ -356,7 +366,8 @@ typedef struct ida_train_event {
     double loss;                 /* mean nats per scored token: of the step, or of the evaluation */
     double bits_per_byte;        /* evaluation only; 0 when the manifest has no byte count */
     double lr, grad_norm, tokens_per_s, eta_s;
-    const char *text;            /* NOTE: parameter groups, memory plan; SKIP: the tensor; SAVE: the folder; EVAL: how much was scored */
+    const char *text;            /* NOTE: parameter groups, memory plan; SKIP: the tensor; SAVE: the folder; EVAL: how much was
+                                    scored */
     const char *what;            /* SKIP: "weight", "gradient" or "loss": what is not finite */
     /* The most that was in use on the device since the run was opened (CPU: by this process through the library; -1 = not known),
      * and total_bytes of the plan. */
@@ -395,7 +406,8 @@ typedef struct ida_ppl_options {
 } ida_ppl_options;
 /* JSON: protocol, tokens, bytes, documents, loss, perplexity, bits_per_byte, word and token counts. Every token of
  * every document but its first input is scored exactly once. */
-IDA_API ida_status ida_eval_ppl(const ida_model *m, const ida_tokenizer *t, const ida_ppl_options *o, ida_progress_fn *p, void *user, char **json);
+IDA_API ida_status ida_eval_ppl(const ida_model *m, const ida_tokenizer *t, const ida_ppl_options *o, ida_progress_fn *p,
+                                void *user, char **json);
 
 typedef struct ida_length_options {
     const char *data_dir;        /* validation shards, documents concatenated into blocks */
@@ -453,7 +465,8 @@ IDA_API ida_status ida_mixer_file(const char *in_path, const char *out_path, ida
 /* name: "gemm", "mixer", "train", "decode", "prefill", "threads", "kernel-form". args: "key=value" strings (known keys
  * are in the error for an unknown one; "out=DIR" writes pictures). JSON: {bench, machine, rows: [{..., seconds, floor_seconds,
  * ratio, check}]}; a speed whose check failed is not in it. */
-IDA_API ida_status ida_bench(const char *name, const char *const *args, int64_t n_args, ida_progress_fn *p, void *user, char **json);
+IDA_API ida_status ida_bench(const char *name, const char *const *args, int64_t n_args, ida_progress_fn *p, void *user,
+                             char **json);
 
 #ifdef __cplusplus
 }

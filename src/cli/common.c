@@ -86,6 +86,32 @@ int print_json(const options *o, json_t *j) {
     return EXIT_OK;
 }
 
+json_t *json_text(const char *s, size_t n) {
+    json_t *j = json_stringn(s, n);
+    if (j) return j;
+    char *out = malloc(3 * n + 1);
+    size_t at = 0;
+    if (!out) return NULL;
+    for (size_t i = 0; i < n;) {
+        unsigned char c = (unsigned char)s[i];
+        size_t len = c < 0x80 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
+        json_t *one = i + len <= n ? json_stringn(s + i, len) : NULL; /* jansson knows overlong forms and surrogates */
+        if (one) {
+            memcpy(out + at, s + i, len);
+            at += len;
+            i += len;
+        } else {
+            memcpy(out + at, "\xef\xbf\xbd", 3);
+            at += 3;
+            i++;
+        }
+        json_decref(one);
+    }
+    j = json_stringn(out, at);
+    free(out);
+    return j;
+}
+
 json_t *parse_library_json(char *text) {
     json_t *j = text ? json_loads(text, 0, NULL) : NULL;
     ida_string_free(text);

@@ -27,9 +27,14 @@ int begin(const options *o, progress *p);
 void catch_signals(void);
 int interrupted(void);
 
+/* From here on a mapped file that is cut short ends the program with one line, not by SIGBUS (cut_file.c). */
+void catch_cut_files(void);
+
 /* Prints JSON (indented) and consumes the reference; text forms print a library string and free it. Return an exit code. */
 int print_json(const options *o, json_t *j);
 json_t *parse_library_json(char *text);
+/* Any bytes as a JSON string: each that is not part of a valid UTF-8 character becomes U+FFFD. NULL = no memory. */
+json_t *json_text(const char *s, size_t n);
 
 /* Whole file, "-" = standard input, at most max_bytes. NULL after printing the failure. Freed with free(). */
 char *read_all(const options *o, const char *path, size_t max_bytes, size_t *n);

@@ -31,12 +31,12 @@ static int run_pack(const options *o) {
     if (st) return fail(o, st, &p);
     progress_end(&p);
     if (opt_flag(o, "json"))
-        return print_json(o, json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "path", out, "documents",
-                                       (json_int_t)s.documents, "bytes", (json_int_t)s.bytes, "train_tokens",
-                                       (json_int_t)s.train_tokens, "val_tokens", (json_int_t)s.val_tokens, "train_bytes",
-                                       (json_int_t)s.train_bytes, "val_bytes", (json_int_t)s.val_bytes, "bad_rows",
-                                       (json_int_t)s.bad_rows, "duplicates", (json_int_t)s.duplicates, "shards",
-                                       (json_int_t)s.shards));
+        return print_json(o, json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "path",
+                                       json_text(out, strlen(out)), "documents", (json_int_t)s.documents, "bytes",
+                                       (json_int_t)s.bytes, "train_tokens", (json_int_t)s.train_tokens, "val_tokens",
+                                       (json_int_t)s.val_tokens, "train_bytes", (json_int_t)s.train_bytes, "val_bytes",
+                                       (json_int_t)s.val_bytes, "bad_rows", (json_int_t)s.bad_rows, "duplicates",
+                                       (json_int_t)s.duplicates, "shards", (json_int_t)s.shards));
     char left_out[96] = "";
     if (s.bad_rows) snprintf(left_out, sizeof left_out, "; %lld bad rows were left out", (long long)s.bad_rows);
     if (s.duplicates)

@@ -136,10 +136,8 @@ static int dispatch(int argc, char **argv) {
     return rc;
 }
 
-int main(int argc, char **argv) {
-    signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN); /* a file over the limit is then a failed write with its own message */
-    int rc = dispatch(argc, argv);
+/* The exit code, once standard output is written. */
+static int finish(int rc) {
     errno = 0;
     bool bad = fflush(stdout) != 0;
     const char *why = errno ? strerror(errno) : "write error";
@@ -149,4 +147,17 @@ int main(int argc, char **argv) {
     if (rc != EXIT_OK) return rc;
     fprintf(stderr, "idattn: cannot write standard output: %s; the output is not complete\n", why);
     return EXIT_FAIL;
+}
+
+int main(int argc, char **argv) {
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file over the limit is then a failed write with its own message */
+    catch_cut_files();
+    int rc = finish(dispatch(argc, argv));
+#ifndef IDA_DEBUG /* sanitizers look for leaks at exit */
+    /* OpenBLAS starts threads before main. Where memory for them is refused they ask for ever, and its exit handler would wait for
+     * them. Nothing of ours is left to do. */
+    _exit(rc);
+#endif
+    return rc;
 }

@@ -52,7 +52,8 @@ static int run_train(const options *o) {
     char hex[17];
     snprintf(hex, sizeof hex, "%016llx", (unsigned long long)hash);
     if (opt_flag(o, "json"))
-        return print_json(o, json_pack("{s:s, s:I, s:s}", "path", out, "vocab_size", (json_int_t)n, "hash", hex));
+        return print_json(o, json_pack("{s:o, s:I, s:s}", "path", json_text(out, strlen(out)), "vocab_size", (json_int_t)n, "hash",
+                                       hex));
     progress_line(&p, "%s: %lld tokens", out, (long long)n);
     return EXIT_OK;
 }
@@ -192,7 +193,7 @@ static int run_decode(const options *o) {
     if (!rc && !json && (st = ida_tokenizer_decode(t, ids, n, opt_flag(o, "skip-special"), &text, &bytes))) rc = fail(o, st, &p);
     if (!rc && json) rc = decode_text(o, t, ids, n, &text, &bytes);
     if (!rc && json) {
-        rc = print_json(o, json_pack("{s:o, s:I}", "text", json_stringn(text, bytes), "n", (json_int_t)n));
+        rc = print_json(o, json_pack("{s:o, s:I}", "text", json_text(text, bytes), "n", (json_int_t)n));
     } else if (!rc) {
         fwrite(text, 1, bytes, stdout);
     }

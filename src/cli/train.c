@@ -49,7 +49,7 @@ static void event_json(const ida_train_event *e, FILE *f) {
         json_object_set_new(j, "device_memory_planned_bytes", json_integer(e->device_memory_planned_bytes));
     }
     if (e->what) json_object_set_new(j, "what", json_string(e->what));
-    if (e->text) json_object_set_new(j, "text", json_string(e->text));
+    if (e->text) json_object_set_new(j, "text", json_text(e->text, strlen(e->text)));
     json_dumpf(j, f, JSON_COMPACT | JSON_REAL_PRECISION(9));
     fputc('\n', f);
     fflush(f);

@@ -1,4 +1,4 @@
-/* cgroup.h - what the control groups (version 2) above this process allow it. Limits nest: each level on the way to the root counts. */
+/* cgroup.h - what the control groups (version 2) above this process allow it. Limits nest: each level up to the root counts. */
 #ifndef IDA_CORE_CGROUP_H
 #define IDA_CORE_CGROUP_H
 

@@ -10,6 +10,8 @@
 
 ida_status ida_json_parse(const char *text, size_t n, const char *where, json_t **out) {
     json_error_t e;
+    bool nul = n > 0 && memchr(text, 0, n); /* jansson skips it */
+    IDA_FAIL_IF(nul, IDA_E_FORMAT, "%s: not valid JSON: it holds a NUL byte", where);
     json_t *j = json_loadb(text, n, JSON_REJECT_DUPLICATES, &e);
     IDA_FAIL_IF(!j && json_error_code(&e) == json_error_out_of_memory, IDA_E_NOMEM,
                 "%s: out of memory while reading JSON of %zu bytes",
@@ -72,6 +74,8 @@ json_t *ida_json_text(const char *s, size_t n) {
     ida_buf_free(&b);
     return whole;
 }
+
+json_t *ida_json_string(const char *s) { return s ? ida_json_text(s, strlen(s)) : json_null(); }
 
 /* *v = NULL means: absent, take the default. */
 static ida_status lookup(const json_t *o, const char *where, const char *key, bool has_default, const json_t **v) {

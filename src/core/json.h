@@ -14,6 +14,8 @@ ida_status ida_json_save(const json_t *j, const char *path, int indent);
 
 /* A string of any bytes: U+FFFD stands for each that makes no character. NULL: out of memory. */
 json_t *ida_json_text(const char *s, size_t n);
+/* The same of a whole string; null of NULL. */
+json_t *ida_json_string(const char *s);
 
 /* Required when def is NULL, else *out = *def where the key is absent or null. Out of [lo, hi] is IDA_E_FORMAT. */
 ida_status ida_json_i64(const json_t *o, const char *where, const char *key, int64_t lo, int64_t hi, const int64_t *def,

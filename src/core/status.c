@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/line.h"
+
 static _Thread_local char last_line[IDA_LINE_BYTES];
 
 static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -46,18 +48,8 @@ ida_status ida_fail_prefix(ida_status code, const char *fmt, ...) {
     char text[IDA_LINE_BYTES];
     va_list ap;
     va_start(ap, fmt);
-    int n = vsnprintf(text, sizeof text, fmt, ap);
+    ida_line_prefix(text, last_line, fmt, ap);
     va_end(ap);
-    if (n < 0) text[0] = '\0';
-    size_t used = strlen(text);
-    const char *parts[] = {": ", last_line}; /* cut, not refused, when too long */
-    for (int i = 0; i < 2; i++) {
-        size_t part = strlen(parts[i]);
-        if (part > sizeof text - 1 - used) part = sizeof text - 1 - used;
-        memcpy(text + used, parts[i], part);
-        used += part;
-    }
-    text[used] = '\0';
     make_printable(text);
     memcpy(last_line, text, sizeof last_line);
     return code;

@@ -190,7 +190,7 @@ ida_status ida_data_describe(const ida_inspect_options *o, char **json) {
     IDA_NEED(json);
     IDA_NEED(o->path);
     IDA_FAIL_IF(o->samples < 0 || o->sample_tokens < 0, IDA_E_ARG, "samples and sample_tokens must not be negative");
-    json_t *root = json_pack("{s:o}", "dir", ida_json_text(o->path, strlen(o->path))), *splits = json_object();
+    json_t *root = json_pack("{s:o}", "dir", ida_json_string(o->path)), *splits = json_object();
     ida_tokenizer *own = NULL;
     char *text = NULL;
     ida_status st;

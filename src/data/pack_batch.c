@@ -175,8 +175,8 @@ static void tell_bad_rows(ida_packer *p, const ida_pack_batch *b) {
         if (p->bad_rows == MAX_LOGGED_ROWS)
             ida_log("further bad rows are counted, not shown; manifest.json lists the first %d", IDA_PACK_LISTED_ROWS);
         if (p->bad_rows > IDA_PACK_LISTED_ROWS) continue;
-        json_t *row = json_pack("{s:o, s:I, s:o}", "file", ida_json_text(r->path, strlen(r->path)), "row", (json_int_t)r->row,
-                                "why", ida_json_text(r->why, strlen(r->why)));
+        json_t *row = json_pack("{s:o, s:I, s:o}", "file", ida_json_string(r->path), "row", (json_int_t)r->row,
+                                "why", ida_json_string(r->why));
         json_array_append_new(p->bad_list, row);
     }
 }

@@ -22,8 +22,6 @@ static ida_status file_in(const char *staging, const char *name, char **path) {
     return IDA_OK;
 }
 
-static json_t *text_or_null(const char *s) { return s ? ida_json_text(s, strlen(s)) : json_null(); }
-
 /* The input files that were opened, each as it was then. */
 static ida_status describe_files(const ida_packer *p, int64_t opened, json_t **out) {
     *out = json_array();
@@ -47,12 +45,12 @@ static ida_status describe(const ida_packer *p, json_t **out) {
     char hex[17];
     snprintf(hex, sizeof hex, "%016llx", (unsigned long long)ida_tokenizer_hash(p->t));
     json_t *inputs = json_array();
-    for (int64_t i = 0; i < o->n_inputs; i++) json_array_append_new(inputs, text_or_null(o->inputs[i]));
+    for (int64_t i = 0; i < o->n_inputs; i++) json_array_append_new(inputs, ida_json_string(o->inputs[i]));
     bool whole = (int64_t)json_array_size(inputs) == o->n_inputs;
     *out = json_pack("{s:s, s:I, s:f, s:b, s:b, s:o, s:o, s:o}", "tokenizer_hash", hex, "shard_tokens",
                      (json_int_t)p->shard_tokens, "val_fraction", o->val_fraction, "split_blank_lines", o->split_blank_lines,
-                     "dedup", o->dedup, "jsonl_key", text_or_null(o->jsonl_key), "column", text_or_null(o->column), "inputs",
-                     inputs);
+                     "dedup", o->dedup, "jsonl_key", ida_json_string(o->jsonl_key), "column", ida_json_string(o->column),
+                     "inputs", inputs);
     IDA_FAIL_IF(!*out || !whole, IDA_E_NOMEM, "%s: out of memory", p->staging);
     return IDA_OK;
 }

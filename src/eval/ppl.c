@@ -186,7 +186,7 @@ static ida_status result(const scorer *s, char **json) {
         json_object_set_new(j, "stride", json_integer(o->stride ? o->stride : o->window));
     }
     json_object_set_new(j, o->data_dir ? "split" : "text",
-                        json_string(o->data_dir ? o->use_train ? "train" : "val" : o->text_path));
+                        ida_json_string(o->data_dir ? o->use_train ? "train" : "val" : o->text_path));
     if (s->bytes > 0) {
         json_object_set_new(j, "bytes", json_integer(s->bytes));
         json_object_set_new(j, "bits_per_byte", json_real(s->nats / ((double)s->bytes * log(2))));

@@ -27,11 +27,6 @@ static int64_t step_of(const char *name) {
     return strtoll(d, NULL, 10);
 }
 
-static bool ends_with(const char *s, const char *tail) {
-    size_t n = strlen(s), k = strlen(tail);
-    return n >= k && strcmp(s + n - k, tail) == 0;
-}
-
 /* ------------------------------------------------------------ manifest */
 
 static ida_status manifest_of(const char *dir, int64_t step, json_t **out) {
@@ -265,7 +260,7 @@ static ida_status write_tokenizer(const char *path, const ida_checkpoint *c) { r
 /* All files of a checkpoint into dir, each on disk, manifest last. */
 static ida_status write_files(const char *dir, int64_t step, const ida_checkpoint *c, json_t **manifest) {
     IDA_TRY(ida_mkdirs(dir));
-    IDA_TRY(ida_config_files_write(dir, &c->model->cfg));
+    IDA_TRY(ida_config_files_write(dir, c->model));
     IDA_TRY(write_one(dir, "model.safetensors", write_weights, c));
     IDA_TRY(write_one(dir, "optimizer.safetensors", write_moments, c));
     IDA_TRY(write_one(dir, "trainer_state.json", write_state, c));
@@ -300,8 +295,10 @@ static void clean_stale(const char *run_dir) {
     int64_t n = 0;
     if (ida_list_dir(run_dir, &names, &n) != IDA_OK) return;
     for (int64_t i = 0; i < n; i++) {
-        bool folder = strncmp(names[i], "step-", 5) == 0 && (ends_with(names[i], ".tmp") || ends_with(names[i], ".trash"));
-        if (!folder && strncmp(names[i], "latest.tmp-", 11) != 0) continue;
+        const size_t len = strlen(names[i]);
+        bool folder = strncmp(names[i], "step-", 5) == 0 &&
+                      (ida_ends_with(names[i], len, ".tmp") || ida_ends_with(names[i], len, ".trash"));
+        if (!folder && !(strncmp(names[i], "latest", 6) == 0 && ida_is_temporary(names[i]))) continue;
         char *path = ida_path_join(run_dir, names[i]);
         if (path && ida_remove_tree(path) != IDA_OK) ida_log("cannot clean up: %s", ida_last_error());
         ida_free(path);

@@ -6,15 +6,17 @@
 #include "core/mem.h"
 #include "io/checkpoint.h"
 #include "io/weights.h"
+#include "model/config.h"
 #include "ops/backend.h"
 
-ida_status ida_config_files_write(const char *dir, const ida_config *cfg) {
+ida_status ida_config_files_write(const char *dir, const ida_model *m) {
+    const ida_config *cfg = &m->cfg;
     char *text = NULL;
     char *config = ida_path_join(dir, "config.json"), *generation = ida_path_join(dir, "generation_config.json");
     json_t *j = json_object();
     ida_status st = IDA_OK;
     if (!config || !generation || !j) IDA_FAIL_GOTO(IDA_E_NOMEM, "out of memory while saving %s", dir);
-    IDA_TRY_GOTO(ida_config_json(cfg, &text));
+    IDA_TRY_GOTO(ida_config_json_over(cfg, m->config_text, &text));
     IDA_TRY_GOTO(ida_write_file(config, text, strlen(text)));
     if (cfg->bos_id >= 0) json_object_set_new(j, "bos_token_id", json_integer(cfg->bos_id));
     if (cfg->eos_id >= 0) json_object_set_new(j, "eos_token_id", json_integer(cfg->eos_id));
@@ -34,7 +36,7 @@ static ida_status save_host(const char *dir, const ida_model *m) {
     const char *prefix = "";
     ida_status st = ida_mkdirs(dir);
     if (st == IDA_OK) st = ida_weights_write(path, &m->table, &block, &prefix, 1);
-    if (st == IDA_OK) st = ida_config_files_write(dir, &m->cfg);
+    if (st == IDA_OK) st = ida_config_files_write(dir, m);
     ida_free(path);
     return st;
 }
@@ -55,14 +57,18 @@ ida_status ida_folder_load_model(const char *dir, const ida_device *dev, ida_mod
     ida_param_table table = {0};
     ida_model *m = NULL;
     const char *prefix = "";
-    char *config = ida_path_join(dir, "config.json");
+    char *config = ida_path_join(dir, "config.json"), *text = NULL;
+    int64_t n_text;
     ida_status st = IDA_OK;
     if (!config) IDA_FAIL_GOTO(IDA_E_NOMEM, "out of memory for a path");
-    IDA_TRY_GOTO(ida_config_load(config, &cfg));
+    IDA_TRY_GOTO(ida_read_file(config, IDA_CONFIG_BYTES, &text, &n_text));
+    IDA_TRY_GOTO(ida_config_parse(text, (size_t)n_text, config, &cfg));
     IDA_TRY_GOTO(ida_weights_open(dir, &w));
     IDA_TRY_GOTO(ida_param_table_build(&cfg, &table));
     IDA_TRY_GOTO(ida_weights_check(&w, &table, &prefix, 1));
     IDA_TRY_GOTO(ida_model_new(&cfg, ida_cpu_device(), NULL, &m));
+    m->config_text = text;
+    text = NULL;
     IDA_TRY_GOTO(ida_weights_read(&w, &m->table, prefix, m->params));
     if (ida_on_host(dev)) {
         IDA_TRY_GOTO(ida_model_prepare(m));
@@ -73,6 +79,7 @@ out:
     ida_model_free(m);
     ida_param_table_free(&table);
     ida_weights_close(&w);
+    ida_free(text);
     ida_free(config);
     return st;
 }

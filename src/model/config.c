@@ -1,6 +1,6 @@
 /* config.c - ida_config from and to text, from one table of fields. The text is untrusted: every value is checked against its
  * range here, every product in ida_config_check, so nothing later can overflow. Not here: presets (presets.c), counts (info.c).
- * Invariant: what ida_config_json writes, ida_config_parse reads back to the same config. */
+ * Invariant: what ida_config_json and ida_config_json_over write, ida_config_parse reads back to the same config. */
 #include "model/config.h"
 
 #include <stddef.h>
@@ -336,7 +336,7 @@ ida_status ida_config_load(const char *path, ida_config *cfg) {
     IDA_NEED(path);
     IDA_NEED(cfg);
     json_t *j = NULL;
-    IDA_TRY(ida_json_load(path, 1 << 20, &j));
+    IDA_TRY(ida_json_load(path, IDA_CONFIG_BYTES, &j));
     ida_status st = parse_object(j, path, cfg);
     json_decref(j);
     return st;
@@ -446,21 +446,25 @@ static json_t *field_json(const ida_config *c, const field *f) {
 }
 
 /* 15 digits read well (1e-05, not 1.0000000000000001e-05) and are exact for what people type; else 17. */
-static int digits_needed(const ida_config *c) {
-    for (int i = 0; i < N_FIELDS; i++) {
-        if (fields[i].type != F_REAL) continue;
-        double v = *(const double *)at_const(c, &fields[i]);
+static int digits_needed(const json_t *j) {
+    int most = 15;
+    size_t i;
+    const char *key;
+    json_t *v;
+    if (json_is_real(j)) {
         char s[40];
-        snprintf(s, sizeof s, "%.15g", v);
-        if (strtod(s, NULL) != v) return 17;
+        snprintf(s, sizeof s, "%.15g", json_real_value(j));
+        if (strtod(s, NULL) != json_real_value(j)) most = 17;
     }
-    return 15;
+    json_array_foreach(j, i, v) if (digits_needed(v) > most) most = 17;
+    json_object_foreach((json_t *)(uintptr_t)j, key, v) if (digits_needed(v) > most) most = 17;
+    return most;
 }
 
-ida_status ida_config_json(const ida_config *c, char **json) {
-    IDA_NEED(c);
-    IDA_NEED(json);
-    IDA_TRY(ida_config_check(c));
+static char *dump(const json_t *j) { return json_dumps(j, JSON_INDENT(2) | JSON_REAL_PRECISION((size_t)digits_needed(j))); }
+
+/* NULL = no memory. */
+static json_t *config_object(const ida_config *c) {
     bool llama = plain_llama(c);
     json_t *mixer = json_pack("{s:s}", "kind", mixer_names[c->layer_mixer[0]]);
     json_t *j =
@@ -478,10 +482,44 @@ ida_status ida_config_json(const ida_config *c, char **json) {
             bad = json_array_append_new(list, json_string(mixer_names[c->layer_mixer[l]]));
         if (json_object_set_new(j, "layer_mixers", list)) bad = 1;
     }
-    char *text = bad ? NULL : json_dumps(j, JSON_INDENT(2) | JSON_REAL_PRECISION((size_t)digits_needed(c)));
     json_decref(mixer);
+    if (!bad) return j;
     json_decref(j);
+    return NULL;
+}
+
+/* Ours over `old`. What would contradict ours and is not written goes: "dtype" is torch_dtype's later name. */
+static ida_status merge(const ida_config *c, const json_t *ours, const char *old, char **text) {
+    json_t *all = NULL, *v;
+    const char *key;
+    bool bad = false;
+    IDA_TRY(ida_json_parse(old, strlen(old), "config.json", &all));
+    json_object_del(all, "dtype");
+    if (uniform(c)) json_object_del(all, "layer_mixers");
+    json_object_foreach((json_t *)(uintptr_t)ours, key, v) bad = json_object_set(all, key, v) || bad;
+    *text = bad ? NULL : dump(all);
+    json_decref(all);
+    if (!*text || strlen(*text) < IDA_CONFIG_BYTES) return IDA_OK;
+    ida_log("config.json: its other keys are not kept: with them it would be over the %d bytes that are read", IDA_CONFIG_BYTES);
+    free(*text);
+    *text = dump(ours);
+    return IDA_OK;
+}
+
+ida_status ida_config_json_over(const ida_config *c, const char *old, char **json) {
+    IDA_NEED(c);
+    IDA_NEED(json);
+    IDA_TRY(ida_config_check(c));
+    json_t *ours = config_object(c);
+    char *text = NULL;
+    ida_status st = IDA_OK;
+    if (ours && old) st = merge(c, ours, old, &text);
+    else if (ours) text = dump(ours);
+    json_decref(ours);
+    IDA_TRY(st);
     IDA_FAIL_IF(!text, IDA_E_NOMEM, "out of memory while writing the model configuration");
     *json = text;
     return IDA_OK;
 }
+
+ida_status ida_config_json(const ida_config *c, char **json) { return ida_config_json_over(c, NULL, json); }

@@ -7,8 +7,15 @@
 /* Upper bound, in elements, of one model's parameters and of one sequence's state. */
 #define IDA_MAX_ELEMENTS ((int64_t)1 << 46)
 
+/* What a config.json may have at most. */
+enum { IDA_CONFIG_BYTES = 1 << 20 };
+
 /* config.json text in memory, untrusted. `where` goes before every message. The result has passed ida_config_check. */
 ida_status ida_config_parse(const char *text, size_t n, const char *where, ida_config *cfg);
+
+/* ida_config_json as an edit of another config.json (NULL: of none): its keys keep their order, and those that are not ours
+ * ("transformers_version") stay as they are. `old` has been through ida_config_parse. */
+ida_status ida_config_json_over(const ida_config *cfg, const char *old, char **json);
 
 /* ida_config_info of a config whose single fields are in range (ida_config_check uses it for the limit below). */
 ida_status ida_config_count(const ida_config *cfg, ida_model_info *info);

@@ -151,6 +151,8 @@ ida_status ida_model_move(const ida_model *m, const ida_device *dev, ida_model *
     ida_model *to = NULL;
     ida_status st = IDA_OK;
     IDA_TRY(ida_model_new(&m->cfg, dev, NULL, &to));
+    if (m->config_text && !(to->config_text = ida_strdup(m->config_text)))
+        IDA_FAIL_GOTO(IDA_E_NOMEM, "out of memory for a model configuration");
     IDA_TRY_GOTO(ida_on_host(dev) ? ida_model_download(m, to->params) : ida_model_upload(to, m->params));
     IDA_TRY_GOTO(ida_model_prepare(to));
     *out = to;
@@ -164,6 +166,7 @@ void ida_model_free(ida_model *m) {
     if (!m) return;
     if (m->matrices != m->params) ida_dev_free(m->dev, m->matrices);
     if (m->owns_params) ida_dev_free(m->dev, m->params);
+    ida_free(m->config_text);
     ida_free(m->w.layers);
     drop_prep(m);
     ida_param_table_free(&m->table);

@@ -24,7 +24,10 @@ typedef struct ida_param {
     int layer;              /* -1: embed_tokens, norm, lm_head */
 } ida_param;
 
-typedef struct ida_param_table { ida_param *params; int64_t n, numel /* exact count */, block /* elements to allocate */; } ida_param_table;
+typedef struct ida_param_table {
+    ida_param *params;
+    int64_t n, numel, block; /* numel: exact count; block: elements to allocate */
+} ida_param_table;
 ida_status ida_param_table_build(const ida_config *cfg, ida_param_table *t);   /* ~0.1 ms, no weights */
 void ida_param_table_free(ida_param_table *t);
 const ida_param *ida_param_find(const ida_param_table *t, const char *name);   /* NULL when absent */
@@ -51,6 +54,7 @@ typedef struct ida_bound {
 
 struct ida_model {
     ida_config cfg;
+    char *config_text;                   /* the config.json it came from, for the keys of others; NULL: none */
     ida_param_table table;
     const ida_device *dev;
     real *params;                        /* [table.block], device; the masters */
@@ -73,8 +77,8 @@ ida_status ida_model_init(ida_model *m, uint64_t seed);
 ida_status ida_model_round(ida_model *m);
 /* The same weights on another device, prepared for the step form. One of the two devices is a host device. */
 ida_status ida_model_move(const ida_model *m, const ida_device *dev, ida_model **out);
-/* Points `w` (w->layers has n_layers) into a block laid out by the table. Matrix weights are taken from `matrices`, a block of the
- * same layout with elements of matrix_size bytes; for gradients that is the block itself. */
+/* Points `w` (w->layers has n_layers) into a block laid out by the table. Matrix weights are taken from `matrices`, a block of
+ * the same layout with elements of matrix_size bytes; for gradients that is the block itself. */
 void ida_model_bind(const ida_config *cfg, const ida_param_table *t, real *block, act *matrices, int64_t matrix_size,
                     ida_bound *w);
 /* (Re)computes the step form's constants from the current weights. A model never prepared takes the chunk form for single
@@ -133,10 +137,10 @@ void ida_acts_free(ida_acts *a);
 ida_status ida_model_forward(const ida_model *m, ida_acts *a, const ida_batch *b, ida_state *state, real *losses,
                              real *logits, const int64_t *logit_rows, int64_t n_rows);
 /* Training step half: forward with loss and backward. grads (laid out as params) are "+=": gradient of
- * loss_scale * sum of losses. *loss_sum = sum of losses over scored tokens, *n_scored their count. acts must be of a training kind.
- * grads is on the device. state as above (truncated: no gradient flows into it; the first call takes a second block of its size;
- * IDA_E_UNSUPPORTED with softmax layers). On failure the state is as it was. dx0 (NULL = not wanted): gradient at the embedding
- * output [N, d], on the device. */
+ * loss_scale * sum of losses. *loss_sum = sum of losses over scored tokens, *n_scored their count. acts must be of a training
+ * kind. grads is on the device. state as above (truncated: no gradient flows into it; the first call takes a second block of its
+ * size; IDA_E_UNSUPPORTED with softmax layers). On failure the state is as it was. dx0 (NULL = not wanted): gradient at the
+ * embedding output [N, d], on the device. */
 ida_status ida_model_forward_backward(const ida_model *m, ida_acts *a, const ida_batch *b, ida_state *state, double loss_scale,
                                       real *grads, double *loss_sum, int64_t *n_scored, act *dx0);
 

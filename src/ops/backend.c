@@ -6,7 +6,6 @@
 
 #include <dlfcn.h>
 #include <errno.h>
-#include <jansson.h>
 #include <limits.h>
 #include <link.h>
 #include <pthread.h>
@@ -15,6 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/json.h"
 #include "core/mem.h"
 
 #define FILE_NAME "libidattn_cuda.so"
@@ -185,13 +185,6 @@ static ida_status describe(char *text, size_t size) {
     return backend->describe(text, size);
 }
 
-/* Paths and messages may hold any bytes; JSON may not. */
-static json_t *json_text(const char *s) {
-    if (!s) return json_null();
-    json_t *j = json_string(s);
-    return j ? j : json_string("(not valid UTF-8)");
-}
-
 ida_status ida_backend_doctor(char **json) {
     IDA_NEED(json);
     enum { SIZE = 1 << 16 };
@@ -200,8 +193,8 @@ ida_status ida_backend_doctor(char **json) {
     pthread_mutex_lock(&lock);
     const ida_status st = describe(text, SIZE);
     json_t *list = st == IDA_OK ? json_loads(text, 0, NULL) : json_array();
-    json_t *j = json_pack("{s:o, s:o, s:o}", "backend", json_text(backend ? backend_path : NULL), "error",
-                          json_text(st != IDA_OK ? ida_last_error() : NULL), "devices", list);
+    json_t *j = json_pack("{s:o, s:o, s:o}", "backend", ida_json_string(backend ? backend_path : NULL), "error",
+                          ida_json_string(st != IDA_OK ? ida_last_error() : NULL), "devices", list);
     pthread_mutex_unlock(&lock);
     ida_free(text);
     *json = j ? json_dumps(j, JSON_INDENT(2)) : NULL;

@@ -7,8 +7,8 @@
 #include "ops/ops.h"
 
 /* A device for "cpu", "cuda" or "cuda:N" (N: ordinal). dtype: of activations and matrix weights; IDA_F32 or IDA_BF16; the CPU
- * takes IDA_F32. Opened once per process and pair of arguments and kept until exit: the caller frees nothing. IDA_E_UNSUPPORTED: no
- * backend file, no GPU, too old a driver; the message says which and how to mend it. */
+ * takes IDA_F32. Opened once per process and pair of arguments and kept until exit: the caller frees nothing. IDA_E_UNSUPPORTED:
+ * no backend file, no GPU, too old a driver; the message says which and how to mend it. */
 ida_status ida_device_open(const char *name, ida_dtype dtype, const ida_device **out);
 /* Whether the two can go together, without looking for a backend or a GPU. */
 ida_status ida_device_check(const char *name, ida_dtype dtype);

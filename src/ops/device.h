@@ -11,7 +11,8 @@
 
 /* What a device with memory of its own supplies. */
 struct ida_device_memory {
-    /* *out: `bytes` > 0, aligned to 256 bytes, content undefined. IDA_E_NOMEM says how much was asked for what, and what is free. */
+    /* *out: `bytes` > 0, aligned to 256 bytes, content undefined. IDA_E_NOMEM says how much was asked for what, and what is
+     * free. */
     ida_status (*alloc)(const ida_device *dev, void **out, int64_t bytes, const char *what);
     void (*free)(const ida_device *dev, void *p);                             /* NULL is legal; waits for the ops that use p */
     ida_status (*zero)(const ida_device *dev, void *p, int64_t bytes);

@@ -52,29 +52,40 @@ typedef struct ida_device {
 /* -- embed (docs/method.md "backbone"): y_n = table[ids_n].  y [N,d] =; table [V,d]; ids [N], 0 <= id < V.
  *    bwd: dtable[ids_n] += dy_n, rows added in token order. */
 typedef ida_status ida_embed_fwd_fn(const ida_device *dev, act *y, const int32_t *ids, const act *table, int64_t n, int64_t d);
-typedef ida_status ida_embed_bwd_fn(const ida_device *dev, real *dtable, const int32_t *ids, const act *dy, int64_t n, int64_t vocab, int64_t d);
+typedef ida_status ida_embed_bwd_fn(const ida_device *dev, real *dtable, const int32_t *ids, const act *dy, int64_t n,
+                                    int64_t vocab, int64_t d);
 
 /* -- linear: y = x W^T (+ c; NULL = none).  y [N,out]; x [N,in]; w [out,in]; c [N,out], may be y.
  *    bwd: dx = dy W (+ dx when add; dx NULL = not wanted);  dw += dy^T x (dw NULL = not wanted). */
-typedef ida_status ida_linear_fwd_fn(const ida_device *dev, act *y, const act *x, const act *w, const act *c, int64_t n, int64_t in, int64_t out);
-typedef ida_status ida_linear_bwd_fn(const ida_device *dev, act *dx, real *dw, const act *dy, const act *x, const act *w, int64_t n, int64_t in, int64_t out, bool add);
+typedef ida_status ida_linear_fwd_fn(const ida_device *dev, act *y, const act *x, const act *w, const act *c, int64_t n,
+                                     int64_t in, int64_t out);
+typedef ida_status ida_linear_bwd_fn(const ida_device *dev, act *dx, real *dw, const act *dy, const act *x, const act *w,
+                                     int64_t n, int64_t in, int64_t out, bool add);
 
 /* -- rmsnorm: y = x * rstd * g, rstd_n = 1/sqrt(mean_i x_ni^2 + eps).  y [N,d] =, rstd [N] = (saved); x [N,d]; g [d].
+ *    eps >= IDA_LEAST_EPS, here and in the ops below: a row of zeros gives zeros and a finite rstd, never 0/0. Configurations and
+ *    training options with less are refused.
  *    bwd: dx += (the residual gradient is already there);  dg +=. */
-typedef ida_status ida_rmsnorm_fwd_fn(const ida_device *dev, act *y, real *rstd, const act *x, const real *g, int64_t n, int64_t d, double eps);
-typedef ida_status ida_rmsnorm_bwd_fn(const ida_device *dev, act *dx, real *dg, const act *dy, const act *x, const real *g, const real *rstd, int64_t n, int64_t d);
+#define IDA_LEAST_EPS 1e-30
+typedef ida_status ida_rmsnorm_fwd_fn(const ida_device *dev, act *y, real *rstd, const act *x, const real *g, int64_t n,
+                                      int64_t d, double eps);
+typedef ida_status ida_rmsnorm_bwd_fn(const ida_device *dev, act *dx, real *dg, const act *dy, const act *x, const real *g,
+                                      const real *rstd, int64_t n, int64_t d);
 
 /* -- headnorm (method step 5): per token and head y = x * rstd * g + b[h].  y, x [N,H,D]; rstd [N,H] =; g [D]; b [H,D] or
  *    NULL.  bwd: dx =;  dg +=, db += (NULL with b). */
-typedef ida_status ida_headnorm_fwd_fn(const ida_device *dev, act *y, real *rstd, const act *x, const real *g, const real *b, int64_t n, int64_t h, int64_t d, double eps);
-typedef ida_status ida_headnorm_bwd_fn(const ida_device *dev, act *dx, real *dg, real *db, const act *dy, const act *x, const real *g, const real *rstd, int64_t n, int64_t h, int64_t d);
+typedef ida_status ida_headnorm_fwd_fn(const ida_device *dev, act *y, real *rstd, const act *x, const real *g, const real *b,
+                                       int64_t n, int64_t h, int64_t d, double eps);
+typedef ida_status ida_headnorm_bwd_fn(const ida_device *dev, act *dx, real *dg, real *db, const act *dy, const act *x,
+                                       const real *g, const real *rstd, int64_t n, int64_t h, int64_t d);
 
 /* -- conv (method step 2, "SC"): causal depthwise, width 4: y_t[c] = b[c] + sum_k w[c,k] x_{t-3+k}[c]; w[c,3] meets the current
  *    token. Before a sequence's first token stand the rows of state_in [S,3,d] (oldest first; NULL = zeros).
  *    state_out [S,3,d] = the last 3 inputs (may be NULL; may alias state_in).
  *    `stride` = elements between sequences in all four state arrays (>= 3d).
  *    bwd: dx =; dw, db +=; dstate_out NULL = 0; dstate_in = (NULL = not wanted). */
-typedef ida_status ida_conv_fwd_fn(const ida_device *dev, act *y, real *state_out, const act *x, const real *w, const real *b, const real *state_in, int64_t stride, const ida_seqs *seqs, int64_t d);
+typedef ida_status ida_conv_fwd_fn(const ida_device *dev, act *y, real *state_out, const act *x, const real *w, const real *b,
+                                   const real *state_in, int64_t stride, const ida_seqs *seqs, int64_t d);
 typedef struct ida_conv_bwd_args {
     act *dx;
     real *dw, *db, *dstate_in;
@@ -88,12 +99,15 @@ typedef ida_status ida_conv_bwd_fn(const ida_device *dev, const ida_conv_bwd_arg
 
 /* -- rope (method step 3): rotates the pairs (i, i + D/2) of each head by sign * pos * theta^(-2i/D) (HF half-split form).
  *    y =, may alias x; [N,H,D], D even. Angles are formed and reduced in double at any position. sign -1 is the gradient. */
-typedef ida_status ida_rope_fn(const ida_device *dev, act *y, const act *x, const ida_seqs *seqs, int64_t h, int64_t d, double theta, int sign);
+typedef ida_status ida_rope_fn(const ida_device *dev, act *y, const act *x, const ida_seqs *seqs, int64_t h, int64_t d,
+                               double theta, int sign);
 
 /* -- featmap (method step 4): xi(x) = s / r, s = SiLU(x), r = sqrt(sum_i s_i^2 + eps), per token and head.
  *    y, x [N,H,D]; rinv [N,H] = 1/r (saved).  bwd: dx =. */
-typedef ida_status ida_featmap_fwd_fn(const ida_device *dev, act *y, real *rinv, const act *x, int64_t n, int64_t h, int64_t d, double eps);
-typedef ida_status ida_featmap_bwd_fn(const ida_device *dev, act *dx, const act *dy, const act *x, const real *rinv, int64_t n, int64_t h, int64_t d);
+typedef ida_status ida_featmap_fwd_fn(const ida_device *dev, act *y, real *rinv, const act *x, int64_t n, int64_t h, int64_t d,
+                                      double eps);
+typedef ida_status ida_featmap_bwd_fn(const ida_device *dev, act *dx, const act *dy, const act *x, const real *rinv, int64_t n,
+                                      int64_t h, int64_t d);
 
 /* -- stream (method steps 2 to 5 of one of q, k, v, in one pass): y = headnorm(featmap(rope(conv(x)))), each part only where
  *    asked: conv: conv_w not NULL; rope: rope_theta > 0; featmap: l2_eps > 0; headnorm: gain not NULL (bias may be NULL). The
@@ -111,12 +125,14 @@ typedef struct ida_stream_args {
 } ida_stream_args;
 typedef struct ida_stream_grads { real *conv_w, *conv_b, *gain, *bias; } ida_stream_grads;
 typedef ida_status ida_stream_fwd_fn(const ida_device *dev, act *y, const ida_stream_args *a, const ida_seqs *seqs);
-typedef ida_status ida_stream_bwd_fn(const ida_device *dev, act *dx, const act *dy, const ida_stream_args *a, const ida_stream_grads *g, const ida_seqs *seqs);
+typedef ida_status ida_stream_bwd_fn(const ida_device *dev, act *dx, const act *dy, const ida_stream_args *a,
+                                     const ida_stream_grads *g, const ida_seqs *seqs);
 
 /* -- swiglu: y = SiLU(g) * u, n elements (feed-forward, and the output gate).  y may alias g or u.
  *    bwd: dg =, du = (each may alias dy). */
 typedef ida_status ida_swiglu_fwd_fn(const ida_device *dev, act *y, const act *g, const act *u, int64_t n);
-typedef ida_status ida_swiglu_bwd_fn(const ida_device *dev, act *dg, act *du, const act *dy, const act *g, const act *u, int64_t n);
+typedef ida_status ida_swiglu_bwd_fn(const ida_device *dev, act *dg, act *du, const act *dy, const act *g, const act *u,
+                                     int64_t n);
 
 /* -- attention: causal softmax, o_i = sum_{j<=i} softmax_j(q_i.k_j / sqrt(D)) v_j.  o, q [N,H,D]; k, v [N,G,D], head h uses group
  *    h / (H/G). lse [N,H] = log-sum-exp (saved; NULL in inference). Never stores N x N.
@@ -131,7 +147,8 @@ typedef struct ida_attention_args {
     int64_t h, g, d;
 } ida_attention_args;
 typedef ida_status ida_attention_fwd_fn(const ida_device *dev, const ida_attention_args *a, const ida_seqs *seqs);
-typedef ida_status ida_attention_bwd_fn(const ida_device *dev, act *dq, act *dk, act *dv, const act *dout, const ida_attention_args *a, const ida_seqs *seqs);
+typedef ida_status ida_attention_bwd_fn(const ida_device *dev, act *dq, act *dk, act *dv, const act *dout,
+                                        const ida_attention_args *a, const ida_seqs *seqs);
 
 /* -- The state-space parameters of one layer (method steps 6-7), G groups, M modes. fp32 or better in every mode.
  *    Lam_m = exp(dt A_m), dt = exp(log_dt), A_m = -exp(a_log_m) + i a_imag_m;  Bbar by `disc`:
@@ -149,7 +166,7 @@ typedef struct ida_state_ref { real *re, *im; int64_t stride; } ida_state_ref;
 /* -- interdomain (method steps 6-7), W = R + D, z_t = [k_t ; v_t]:
  *      X_t = Lam (.) X_{t-1} + Bbar z_t^T;   U = C X[:, :R],  Gam = C X[:, R:];   o_t = Re sum_m w((U q_t)_m) Gam[m,:]
  *    w = conj (hermitian) or identity (bilinear). q [N,H,R]; k [N,G,R]; v [N,G,D]; o [N,H,D] =. Query head h uses group h/(H/G);
- *    the state is shared by the heads of a group. state_in: X before each sequence; state_out = X after it (may be the same array).
+ *    the state is shared by the heads of a group. state_in: X before each sequence; state_out = X after it (may be one array).
  *    seq: token by token, the truth. chunk: the reassociated form of method section 4 (never U or Gam); `chunk` 1..64, 0 = 64;
  *    finite for any decay, a vanished term is exactly 0. Both: any N, M, R, D.
  *    bwd: from dout, dstate_out (re NULL = 0): dq =, dk =, dv =, dssm +=, dstate_in = (re NULL = not wanted).
@@ -170,9 +187,11 @@ typedef struct ida_interdomain_grads {
     ida_ssm_grads dssm;
 } ida_interdomain_grads;
 typedef ida_status ida_interdomain_seq_fwd_fn(const ida_device *dev, const ida_interdomain_args *a, const ida_seqs *seqs);
-typedef ida_status ida_interdomain_seq_bwd_fn(const ida_device *dev, const ida_interdomain_args *a, const ida_interdomain_grads *g, const ida_seqs *seqs);
+typedef ida_status ida_interdomain_seq_bwd_fn(const ida_device *dev, const ida_interdomain_args *a,
+                                              const ida_interdomain_grads *g, const ida_seqs *seqs);
 typedef ida_status ida_interdomain_chunk_fwd_fn(const ida_device *dev, const ida_interdomain_args *a, const ida_seqs *seqs);
-typedef ida_status ida_interdomain_chunk_bwd_fn(const ida_device *dev, const ida_interdomain_args *a, const ida_interdomain_grads *g, const ida_seqs *seqs);
+typedef ida_status ida_interdomain_chunk_bwd_fn(const ida_device *dev, const ida_interdomain_args *a,
+                                                const ida_interdomain_grads *g, const ida_seqs *seqs);
 
 /* -- step (decode, method section 6): one token for each of S sequences (N = S), state_in updated in place (state_out ignored).
  *    O(M(R+D) + M^2) per head. `prep` holds Lam, Bbar and G = C^H C (or C^T C), made once per model by ida_ssm_prepare. */
@@ -180,11 +199,13 @@ typedef struct ida_ssm_prep {
     real *lam_re, *lam_im, *b_re, *b_im; /* [G,M] each */
     real *g_re, *g_im;                   /* interdomain: [G,M,M]; s4d: effective read-out c_m = sum_n w_n C_nm, [H,M] */
 } ida_ssm_prep;
-typedef ida_status ida_interdomain_step_fn(const ida_device *dev, const ida_interdomain_args *a, const ida_ssm_prep *prep, int64_t n_seq);
+typedef ida_status ida_interdomain_step_fn(const ida_device *dev, const ida_interdomain_args *a, const ida_ssm_prep *prep,
+                                           int64_t n_seq);
 
 /* -- s4d (method section 3: s4d, dual-linear): the same recurrence, linear read-out without query:
  *      y_t = Re sum_m w_m (C X_t)[m,:],  y [N,H,R+D] =: k half first;  w [H,M] real; here G = H.
- *    k [N,H,R], v [N,H,D] are the two halves of z. dw +=. The chunk form uses the scalar kernel K_l = Re sum_m c_m Bbar_m Lam_m^l. */
+ *    k [N,H,R], v [N,H,D] are the two halves of z. dw +=. The chunk form uses the scalar kernel
+ *    K_l = Re sum_m c_m Bbar_m Lam_m^l. */
 typedef struct ida_s4d_args {
     int64_t h, r, d, m, chunk;
     ida_ssm ssm;
@@ -203,12 +224,14 @@ typedef struct ida_s4d_grads {
 typedef ida_status ida_s4d_seq_fwd_fn(const ida_device *dev, const ida_s4d_args *a, const ida_seqs *seqs);
 typedef ida_status ida_s4d_seq_bwd_fn(const ida_device *dev, const ida_s4d_args *a, const ida_s4d_grads *g, const ida_seqs *seqs);
 typedef ida_status ida_s4d_chunk_fwd_fn(const ida_device *dev, const ida_s4d_args *a, const ida_seqs *seqs);
-typedef ida_status ida_s4d_chunk_bwd_fn(const ida_device *dev, const ida_s4d_args *a, const ida_s4d_grads *g, const ida_seqs *seqs);
+typedef ida_status ida_s4d_chunk_bwd_fn(const ida_device *dev, const ida_s4d_args *a, const ida_s4d_grads *g,
+                                        const ida_seqs *seqs);
 typedef ida_status ida_s4d_step_fn(const ida_device *dev, const ida_s4d_args *a, const ida_ssm_prep *prep, int64_t n_seq);
 
 /* -- cross_entropy: losses_n = lse(logits_n) - logits_n[target_n], 0 where target_n < 0.  losses [N] = (NULL = not wanted).
  *    scale != 0: logits are replaced by scale * (softmax - onehot), 0 where target_n < 0. logits [N,V]; targets [N]. */
-typedef ida_status ida_cross_entropy_fn(const ida_device *dev, real *losses, act *logits, const int32_t *targets, int64_t n, int64_t vocab, double scale);
+typedef ida_status ida_cross_entropy_fn(const ida_device *dev, real *losses, act *logits, const int32_t *targets, int64_t n,
+                                        int64_t vocab, double scale);
 
 /* -- sqsum: sums[i] = sum of x_j^2, j in [at_i, at_i + n_i), in double, fixed order. NaN or infinity in x gives a non-finite sum.
  *    sums, spans [n_spans]: host. Waits for the device. */
@@ -216,9 +239,12 @@ typedef struct ida_span { int64_t at, n; } ida_span;
 typedef ida_status ida_sqsum_fn(const ida_device *dev, double *sums, const real *x, const ida_span *spans, int64_t n_spans);
 
 /* -- adamw: g' = gscale * g;  m = b1 m + (1-b1) g';  v = b2 v + (1-b2) g'^2;
- *    p = p - lr * (m/(1-b1^t) / (sqrt(v/(1-b2^t)) + eps) + wd * p).  One pass. w not NULL: w = p rounded to act. */
+ *    p = p - lr * (m/(1-b1^t) / (sqrt(v/(1-b2^t)) + eps) + wd * p).  One pass. w not NULL: w = p rounded to act.
+ *    eps >= IDA_LEAST_EPS: where m and v are zero (a parameter that never had a gradient) only wd changes p. (PyTorch takes
+ *    eps = 0 and makes NaN of such a parameter.) */
 typedef struct ida_adamw_args { double lr, beta1, beta2, eps, weight_decay, gscale; int64_t t; act *w; } ida_adamw_args;
-typedef ida_status ida_adamw_fn(const ida_device *dev, real *p, real *m, real *v, const real *g, int64_t n, const ida_adamw_args *a);
+typedef ida_status ida_adamw_fn(const ida_device *dev, real *p, real *m, real *v, const real *g, int64_t n,
+                                const ida_adamw_args *a);
 
 /* -- cast: y = x, rounded to nearest even.  to_act: x real, y act; from_act: x act, y real. */
 typedef ida_status ida_to_act_fn(const ida_device *dev, act *y, const real *x, int64_t n);
@@ -243,7 +269,8 @@ extern const ida_device IDA_REF(device);
 #undef IDA_OP
 
 /* Lam and Bbar of one group in double: arrays [M]. */
-void IDA_REF(ssm_discretize)(const ida_ssm *s, int64_t group, int64_t m, double *lam_re, double *lam_im, double *b_re, double *b_im);
+void IDA_REF(ssm_discretize)(const ida_ssm *s, int64_t group, int64_t m, double *lam_re, double *lam_im, double *b_re,
+                             double *b_im);
 /* Chain rule of the above: given d loss/d Re, Im of Lam and Bbar ([M], double), adds to log_dt, a_log, a_imag gradients. */
 void IDA_REF(ssm_discretize_bwd)(const ida_ssm *s, int64_t group, int64_t m, const double *dlam_re, const double *dlam_im,
                                  const double *db_re, const double *db_im, const ida_ssm_grads *g);
@@ -256,7 +283,8 @@ void IDA_REF(ssm_log_lam)(const ida_ssm *s, int64_t group, int64_t m, double *lo
 void IDA_REF(ssm_log_bwd)(const ida_ssm *s, int64_t group, int64_t m, const double *dlog_re, const double *dlog_im,
                           const double *db_re, const double *db_im, const ida_ssm_grads *g);
 /* prep for step. Interdomain: w NULL, fills g = C^H C or C^T C. s4d: w [H,M], fills c. All arrays given by the caller. */
-void IDA_REF(ssm_prepare)(const ida_ssm *s, int64_t groups, int64_t m, ida_readout readout, const real *w, const ida_ssm_prep *prep);
+void IDA_REF(ssm_prepare)(const ida_ssm *s, int64_t groups, int64_t m, ida_readout readout, const real *w,
+                          const ida_ssm_prep *prep);
 
 /* -- kernel (method section 7, the ideal form; a study, forward only, double): causal kernel attention of one head by
  *    projection. Features xi: random Fourier features of the Gaussian kernel exp(-|q-k|^2/2) (n_feat even, frequencies from

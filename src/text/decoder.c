@@ -70,11 +70,11 @@ static ida_status put_text(ida_tokenizer *t, const ida_added *a, int64_t id, ida
     const char *s = decoded_string(t, a, id, &n);
     if (p->decode == IDA_DECODE_BYTE_LEVEL) return a ? put_byte_level(s, n, out) : ida_buf_add(out, s, n);
     if (p->decode == IDA_DECODE_METASPACE) return put_marks_as_blanks(s, n, p->mark, out);
+    const size_t given = n;
     for (int64_t i = 0; i < p->n_replace; i++) {
         ida_buf *to = &work[i & 1];
-        to->len = 0;
-        IDA_TRY(ida_buf_add(to, "", 0));
-        IDA_TRY(ida_replace(&p->replace[i], room, (const uint8_t *)s, n, to));
+        IDA_TRY(ida_replace(&p->replace[i], room, (const uint8_t *)s, n, ida_text_limit(given), to));
+        if (to->len > ida_text_limit(given)) return ida_text_grows(given);
         s = to->data;
         n = (size_t)to->len;
     }

@@ -6,10 +6,21 @@
 #include "text/pipeline.h"
 #include "text/unicode.h"
 
-ida_status ida_replace(const ida_norm_step *step, ida_match_room *room, const uint8_t *s, size_t n, ida_buf *out) {
+ida_status ida_text_grows(size_t n) {
+    IDA_FAIL(IDA_E_FORMAT,
+             "the tokenizer's steps make more than %lld bytes of a text of %zu (the limit is 32 times and 256): its Replace and "
+             "Prepend steps are not sound",
+             (long long)ida_text_limit(n), n);
+}
+
+ida_status ida_replace(const ida_norm_step *step, ida_match_room *room, const uint8_t *s, size_t n, int64_t most,
+                       ida_buf *out) {
     ida_search q = ida_search_start(&step->find, room, s, n);
     size_t done = 0, from, to;
+    out->len = 0;
+    IDA_TRY(ida_buf_add(out, "", 0));
     for (bool found;;) {
+        if (out->len > most) return IDA_OK; /* the caller refuses it */
         IDA_TRY(ida_search_next(&q, &from, &to, &found));
         if (!found) return ida_buf_add(out, s + done, n - done);
         IDA_TRY(ida_buf_add(out, s + done, from - done));
@@ -92,13 +103,14 @@ static ida_status strip(const ida_norm_step *step, const uint8_t *s, size_t n, i
     return ida_buf_add(out, s + from, n - from);
 }
 
-static ida_status run(const ida_norm_step *step, ida_match_room *room, const uint8_t *s, size_t n, ida_buf *out) {
+static ida_status run(const ida_norm_step *step, ida_match_room *room, const uint8_t *s, size_t n, int64_t most,
+                      ida_buf *out) {
     switch (step->kind) {
     case IDA_NORM_NFC: case IDA_NORM_NFD: case IDA_NORM_NFKC: case IDA_NORM_NFKD: break;
     case IDA_NORM_LOWERCASE: return lowercase(s, n, out);
     case IDA_NORM_STRIP_ACCENTS: return strip_accents(s, n, out);
     case IDA_NORM_STRIP: return strip(step, s, n, out);
-    case IDA_NORM_REPLACE: return ida_replace(step, room, s, n, out);
+    case IDA_NORM_REPLACE: return ida_replace(step, room, s, n, most, out);
     case IDA_NORM_PREPEND:
         if (n > 0) IDA_TRY(ida_buf_add(out, step->with, step->n));
         return ida_buf_add(out, s, n);
@@ -108,12 +120,14 @@ static ida_status run(const ida_norm_step *step, ida_match_room *room, const uin
 
 ida_status ida_normalize(const ida_pipeline *p, ida_match_room *room, const uint8_t *s, size_t n, ida_buf buffers[2],
                          const uint8_t **out, size_t *n_out) {
+    const size_t given = n;
     for (int64_t i = 0; i < p->n_norm; i++) {
         const ida_norm_step *step = &p->norm[i];
         ida_buf *to = &buffers[i & 1];
         to->len = 0;
         IDA_TRY(ida_buf_add(to, "", 0));
-        IDA_TRY(run(step, room, s, n, to));
+        IDA_TRY(run(step, room, s, n, ida_text_limit(given), to));
+        if (to->len > ida_text_limit(given)) return ida_text_grows(given);
         s = (const uint8_t *)to->data;
         n = (size_t)to->len;
     }

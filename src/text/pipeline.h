@@ -66,10 +66,16 @@ extern const char *const ida_pipeline_keys[4]; /* normalizer, pre_tokenizer, pos
 ida_status ida_pipeline_parse(const json_t *root, const char *where, ida_pipeline **out);
 void ida_pipeline_free(ida_pipeline *p);
 
+/* What steps may make of n bytes: NFKC makes up to 11 of one, and steps behind each other multiply without end. */
+static inline int64_t ida_text_limit(size_t n) { return 32 * (int64_t)n + 256; }
+/* The failure of steps that would make more. */
+ida_status ida_text_grows(size_t n);
+
 /* Runs the normalizer; *out is the text itself when there is nothing to do, else one of the two buffers. */
 ida_status ida_normalize(const ida_pipeline *p, ida_match_room *room, const uint8_t *s, size_t n, ida_buf buffers[2],
                          const uint8_t **out, size_t *n_out);
-/* Appends s to *out with every match replaced. */
-ida_status ida_replace(const ida_norm_step *step, ida_match_room *room, const uint8_t *s, size_t n, ida_buf *out);
+/* *out = s with every match replaced; stops once that is longer than `most`. */
+ida_status ida_replace(const ida_norm_step *step, ida_match_room *room, const uint8_t *s, size_t n, int64_t most,
+                       ida_buf *out);
 
 #endif

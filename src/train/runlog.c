@@ -94,7 +94,7 @@ static int set_real(json_t *o, const char *key, double x) {
 static int set_int(json_t *o, const char *key, int64_t x) { return json_object_set_new(o, key, json_integer(x)); }
 
 static int set_text(json_t *o, const char *key, const char *text) {
-    return json_object_set_new(o, key, json_string(text ? text : ""));
+    return json_object_set_new(o, key, ida_json_string(text ? text : ""));
 }
 
 static int fill_memory(json_t *o, const ida_train_event *e) {

@@ -111,7 +111,8 @@ ida_status ida_trainer_backward(ida_trainer *t, ida_trainer_gradient *g);
 /* One optimiser step (or a skipped one), with its STEP or SKIP event. IDA_E_NUMERIC after max_skips in a row. */
 ida_status ida_trainer_step(ida_trainer *t);
 /* The fixed part of the validation split, with its EVAL event; nothing when there is none. *loss may be NULL. Asks with POLL
- * before each micro-batch: told to stop it returns IDA_OK, with t->cancelled set, the evaluation still pending and *loss untouched. */
+ * before each micro-batch: told to stop it returns IDA_OK, with t->cancelled set, the evaluation still pending and *loss
+ * untouched. */
 ida_status ida_trainer_eval(ida_trainer *t, double *loss);
 /* Publishes a checkpoint, with its SAVE event. Refuses weights or moments that are not finite. Once the log has failed, the
  * checkpoint is ahead of it: the log of the resumed run then lacks the lines that could not be written. */

@@ -95,6 +95,17 @@ else
     absent "begins no checkpoint" xz/step-00000002
 fi
 
+# In use: the training data is mapped for the whole run.
+set_copy
+"$IDATTN" train $TRAIN_ARGS --steps 1000000 --eval-every 1000000 --save-every 1000000 --data d --out xc -q >out.txt 2>err.txt &
+pid=$!
+wait_for xc/log.jsonl '"step":2,'
+: >d/train_000000.bin
+wait $pid
+same "data cut short while it is in use: exit 1" 1 $?
+same "one line" 1 "$(wc -l <err.txt | tr -d ' ')"
+matches "that names the file" 'd/train_000000.bin: cannot be read any more' "$(cat err.txt)"
+
 for k in 0 8 300 20000; do
     head -c $k "$G/plain.safetensors" >p.safetensors
     refuses "mixer input cut to $k bytes" 1 'p.safetensors' "$IDATTN" mixer p.safetensors o.safetensors

@@ -24,7 +24,11 @@ cell 1.3b s4d 1352455936
 # 1.3b in fp32 is 5.4 GB: in 1 GB of address space only a count that allocates nothing can work. Sanitizers reserve terabytes.
 case $IDATTN in
 *asan*) skip "counting allocates no weights" "address space limits do not go with sanitizers" ;;
-*) works "counting allocates no weights" sh -c 'ulimit -v 1000000; exec "$0" info --preset 1.3b' "$IDATTN" ;;
+*) works "counting allocates no weights" sh -c 'ulimit -v 1000000; exec "$0" info --preset 1.3b' "$IDATTN"
+   works "the program ends though OpenBLAS has no memory for its thread" \
+       sh -c 'ulimit -v 180000; OPENBLAS_NUM_THREADS=2 exec timeout 20 "$0" info --preset tiny --json' "$IDATTN"
+   same "and its output is whole" "}" "$(tail -n 1 out.txt)"
+   refuses "a failure too" 1 'no_such' sh -c 'ulimit -v 180000; OPENBLAS_NUM_THREADS=2 exec timeout 20 "$0" info no_such' "$IDATTN" ;;
 esac
 
 # The state of method.md section 5: X of 24 layers is 48 MiB at 1.3b, at any length; softmax grows instead.

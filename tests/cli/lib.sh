@@ -47,6 +47,15 @@ no_leftovers() {
 # value FILE KEY: the number or string of a top-level key of our own JSON, which is written one key a line.
 value() { sed -n "s/^ *\"$2\": *\"\{0,1\}\([^\",]*\)\"\{0,1\},\{0,1\}\$/\1/p" "$1" | head -n 1; }
 
+wait_for() { # FILE PATTERN: until the file has the pattern, at most 60 s
+    i=0
+    while ! grep -q "$2" "$1" 2>/dev/null; do
+        i=$((i + 1))
+        [ $i -gt 1200 ] && return 1
+        sleep 0.05
+    done
+}
+
 # A text of about 55 kB: words of a small grammar, documents separated by three newlines. The same everywhere.
 make_text() {
     awk 'BEGIN {

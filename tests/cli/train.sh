@@ -56,14 +56,6 @@ same "which are 22" 22 "$(losses again/log.jsonl | wc -l | tr -d ' ')"
 works "20 steps on one thread" train one --steps 20 --save-every 5 --eval-every 10 --threads 1 -q
 same_file "equal those on all threads" run/step-00000020/model.safetensors one/step-00000020/model.safetensors
 
-wait_for() { # FILE PATTERN: until the file has the pattern, at most 60 s
-    i=0
-    while ! grep -q "$2" "$1" 2>/dev/null; do
-        i=$((i + 1))
-        [ $i -gt 1200 ] && return 1
-        sleep 0.05
-    done
-}
 for sig in TERM INT USR1; do
     # a background job of a non-interactive shell ignores SIGINT, and an ignored signal stays ignored: start it through env
     python3 -c 'import os,signal,sys

@@ -26,6 +26,9 @@ static void malformed_text_is_refused_with_its_place(void **state) {
         assert_non_null(strstr(ida_last_error(), "here.json"));
         assert_non_null(strstr(ida_last_error(), "line 1"));
     }
+    json_t *nul = NULL;
+    assert_int_equal(ida_json_parse("{\"a\":1\0}", 8, "here.json", &nul), IDA_E_FORMAT);
+    assert_null(nul);
     char *deep = malloc(200000);
     assert_non_null(deep);
     memset(deep, '[', 200000);

@@ -1,11 +1,12 @@
 /* ops_check.c - every op of a device against the reference (ops_check.h says how). A child process does the work, so that a crash
  * or a device that stopped answering costs one op: the parent starts another child at the next one.
  *
- *     ops_check [--device cuda|cuda:N|cpu|emulated] [--dtype f32|bf16] [--only NAME] [--no-large] [--thin] [--here] [--list]
+ *     ops_check [--device cuda|cuda:N|cpu|emulated] [--dtype f32|bf16] [--only NAME] [--no-large] [--thin] [--most N]
+ *               [--here] [--list]
  *
  * One line per op and dtype; exit status 0 when all passed. `cpu` runs the CPU device, `emulated` the reference behind bf16
- * arrays. --thin: of an op's cases the first 24 and then every 7th, for tools that slow the device down. --here: in this process,
- * without a child. */
+ * arrays. For tools that slow the device down: --thin: of an op's cases the first 24 and then every 7th; --most: none whose arrays
+ * have more than N elements. --here: in this process, without a child. */
 #include "ops_check.h"
 
 #include <stdio.h>
@@ -24,7 +25,7 @@ static const entry entries[] = {
 };
 enum { N_OPS = sizeof entries / sizeof *entries, LOST = 3, SECONDS_PER_OP = 300 };
 
-typedef struct options { const char *device, *only; bool dtype[2], large, thin, here; } options;
+typedef struct options { const char *device, *only; bool dtype[2], large, thin, here; int64_t most; } options;
 /* Written by the child, read by the parent. */
 typedef struct progress { int32_t job; int32_t failed; } progress;
 
@@ -63,7 +64,7 @@ static int child(const options *o, int job, int pipe_to) {
     for (; job < n_jobs(); job++) {
         if (!wanted(o, job)) continue;
         const char *name = job_name(job);
-        checker c = {.op = name, .seed = 1000 + (uint64_t)job, .thin = o->thin};
+        checker c = {.op = name, .seed = 1000 + (uint64_t)job, .thin = o->thin, .most = o->most};
         progress p = {job, 0};
         if (!tell(pipe_to, &p)) return 1;
         if (!o->here) alarm(SECONDS_PER_OP);
@@ -120,7 +121,7 @@ static int parent(const options *o) {
 static int usage(const char *what) {
     fprintf(stderr,
             "ops_check: %s\nusage: ops_check [--device cuda|cuda:N|cpu|emulated] [--dtype f32|bf16] [--only NAME] [--no-large] "
-            "[--thin] [--here] [--list]\n",
+            "[--thin] [--most N] [--here] [--list]\n",
             what);
     return 2;
 }
@@ -145,6 +146,7 @@ int main(int argc, char **argv) {
         if (!next) return usage("an option lacks its value, or is unknown");
         if (!strcmp(argv[i], "--device")) o.device = next;
         else if (!strcmp(argv[i], "--only")) o.only = next;
+        else if (!strcmp(argv[i], "--most")) o.most = atoll(next);
         else if (!strcmp(argv[i], "--dtype") && !strcmp(next, "f32")) o.dtype[1] = false;
         else if (!strcmp(argv[i], "--dtype") && !strcmp(next, "bf16")) o.dtype[0] = false;
         else return usage(argv[i]);

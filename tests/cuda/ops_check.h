@@ -59,6 +59,7 @@ typedef struct checker {
     char worst_at[MAX_LABEL + 40];
     bool broken;          /* the device no longer answers: what follows needs a new process */
     bool thin;            /* leaves out cases as ops_check.c says */
+    int64_t most;         /* and those whose arrays have more elements; 0: any */
     int64_t met;          /* cases, with those left out */
     uint64_t seed;
 } checker;

@@ -32,6 +32,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     must(ida_config_parse(once, strlen(once), "again", &again) == IDA_OK);
     must(ida_config_json(&again, &twice) == IDA_OK);
     must(strcmp(once, twice) == 0);
+    ida_string_free(twice);
+    char *old = calloc(size + 1, 1), *over = NULL;
+    must(old != NULL);
+    memcpy(old, data, size);
+    must(ida_config_json_over(&cfg, old, &over) == IDA_OK);
+    must(ida_config_parse(over, strlen(over), "over", &again) == IDA_OK);
+    must(ida_config_json(&again, &twice) == IDA_OK);
+    must(strcmp(once, twice) == 0);
+    free(old);
+    ida_string_free(over);
     ida_string_free(once);
     ida_string_free(twice);
     return 0;

@@ -194,6 +194,53 @@ static void a_lying_config_takes_no_memory(void **state) {
     ida_model_free(m);
 }
 
+static void assert_config(const char *dir, const char *want) {
+    char path[1200], *text = NULL;
+    int64_t n;
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    assert_int_equal(ida_read_file(path, 1 << 22, &text, &n), IDA_OK);
+    assert_string_equal(text, want);
+    ida_free(text);
+}
+
+/* HF's own keys: in their place, their values to the digit. What the saved weights contradict goes. */
+static void keys_of_others_in_a_config_are_saved_again(void **state) {
+    static const char kept[] = "  \"transformers_version\": \"4.40.0\",\n  \"use_cache\": true,\n  \"task_params\": {\n"
+                               "    \"z\": [\n      1,\n      0.1,\n      null\n    ],\n    \"a\": \"\xc3\xa9\"\n  },\n",
+                      dropped[] = "  \"dtype\": \"bfloat16\",\n  \"torch_dtype\": \"bfloat16\",\n";
+    ida_model *m = model_in_folder(state, "foreign"), *back = NULL, *moved = NULL;
+    char *ours = NULL, path[1100], again[1100];
+    assert_int_equal(ida_config_json(&m->cfg, &ours), IDA_OK);
+    assert_config(folder, ours);
+    const char *type = strstr(ours, "  \"torch_dtype\": \"float32\",\n"), *rest = strchr(type, '\n') + 1;
+    ida_buf given = {0}, want = {0};
+    ida_buf_addf(&given, "{\n%s%s%.*s%s", kept, dropped, (int)(type - ours - 2), ours + 2, rest);
+    ida_buf_addf(&want, "{\n%s  \"torch_dtype\": \"float32\",\n%.*s%s", kept, (int)(type - ours - 2), ours + 2, rest);
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    put_file(path, given.data, given.len);
+    snprintf(again, sizeof again, "%s-2", folder);
+    if (ida_model_load(folder, &back) != IDA_OK) fail_msg("%s", ida_last_error());
+    assert_int_equal(ida_model_move(back, back->dev, &moved), IDA_OK);
+    assert_int_equal(ida_model_save(moved, again), IDA_OK);
+    assert_config(again, want.data);
+    ida_model_free(moved);
+    ida_model_free(back);
+
+    given.len = 0; /* more than a config.json may have once written with blanks: the model is saved without */
+    ida_buf_addf(&given, "{\"filler\": [");
+    for (int i = 0; i < 200000; i++) ida_buf_addf(&given, "%s1", i ? "," : "");
+    ida_buf_addf(&given, "],%s", ours + 1);
+    put_file(path, given.data, given.len);
+    if (ida_model_load(folder, &back) != IDA_OK) fail_msg("%s", ida_last_error());
+    assert_int_equal(ida_model_save(back, again), IDA_OK);
+    assert_config(again, ours);
+    ida_model_free(back);
+    ida_buf_free(&given);
+    ida_buf_free(&want);
+    ida_string_free(ours);
+    ida_model_free(m);
+}
+
 static void put_index(const char *text) {
     char path[1100];
     snprintf(path, sizeof path, "%s/model.safetensors.index.json", folder);
@@ -269,6 +316,7 @@ int main(void) {
         cmocka_unit_test(weights_that_are_not_finite_are_named_with_their_index),
         cmocka_unit_test(missing_and_broken_files_are_named),
         cmocka_unit_test(a_lying_config_takes_no_memory),
+        cmocka_unit_test(keys_of_others_in_a_config_are_saved_again),
         cmocka_unit_test(shards_load_as_one_and_their_index_is_checked),
         cmocka_unit_test(saving_where_it_cannot_be_is_an_error),
     };

@@ -463,6 +463,24 @@ static void huge_finite_values_do_not_overflow(void **state) {
     on_every_isa(check_large);
 }
 
+static void check_zeros(const ida_device *dev) {
+    enum { D = 37 };
+    float *x = floats(D, 0), *g = floats(D, 1), *y = floats(D, NAN), *dx = floats(D, 0), *dg = floats(D, 0), rstd = NAN;
+    float *p = floats(D, 2), *m = floats(D, 0), *v = floats(D, 0);
+    ok(dev->ops->rmsnorm_fwd(dev, y, &rstd, x, g, 1, D, IDA_LEAST_EPS));
+    ok(dev->ops->rmsnorm_bwd(dev, dx, dg, g, x, g, &rstd, 1, D));
+    const ida_adamw_args a = {.lr = 0.5, .beta1 = 0.9, .beta2 = 0.95, .eps = IDA_LEAST_EPS, .weight_decay = 0.5, .gscale = 1,
+                              .t = 1};
+    ok(dev->ops->adamw(dev, p, m, v, x, D, &a));
+    for (int i = 0; i < D; i++) assert_true(y[i] == 0 && isfinite(dx[i]) && dg[i] == 0 && p[i] == 1.5f && m[i] == 0 && v[i] == 0);
+    assert_true(isfinite(rstd));
+}
+static void zeros_stay_zeros_at_the_least_eps(void **state) {
+    (void)state;
+    on_every_isa(check_zeros);
+    check_zeros(&ida_ref_device);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(embed_matches_ref),
@@ -483,6 +501,7 @@ int main(void) {
         cmocka_unit_test(sqsum_matches_ref_and_shows_every_non_finite_element),
         cmocka_unit_test(cross_entropy_of_non_finite_logits_is_non_finite),
         cmocka_unit_test(huge_finite_values_do_not_overflow),
+        cmocka_unit_test(zeros_stay_zeros_at_the_least_eps),
     };
     return cmocka_run_group_tests_name("cpu_vs_ref", tests, NULL, NULL);
 }

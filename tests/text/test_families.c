@@ -209,6 +209,33 @@ static void unknown_characters_wait_for_a_known_one(void **state) {
     }
 }
 
+/* Eight times eight times ... : 2^27 bytes of one. */
+static void stacked_replacements_do_not_fill_memory(void **state) {
+    (void)state;
+    enum { STEPS = 9 };
+    static const char one[] = "{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"aaaaaaaa\"}",
+                      model[] = "\"model\":{\"unk_token\":\"<unk>\",\"vocab\":{\"<unk>\":0,\"a\":1},\"merges\":[]}}";
+    for (int steps = 1; steps <= STEPS; steps += STEPS - 1)
+        for (int decoder = 0; decoder < 2; decoder++) {
+            ida_buf b = {0};
+            ida_tokenizer *t = NULL;
+            int32_t *ids = NULL;
+            int64_t n = 0;
+            OK(ida_buf_addf(&b, "{%s{\"type\":\"Sequence\",\"%s\":[", decoder ? "\"decoder\":" : "\"normalizer\":",
+                            decoder ? "decoders" : "normalizers"));
+            for (int i = 0; i < steps; i++) OK(ida_buf_addf(&b, "%s%s", i ? "," : "", one));
+            OK(ida_buf_addf(&b, decoder ? ",{\"type\":\"Fuse\"}]},%s" : "]},\"decoder\":{\"type\":\"Fuse\"},%s", model));
+            ida_status st = ida_tokenizer_parse(b.data, (size_t)b.len, "file", &t), want = steps > 1 ? IDA_E_FORMAT : IDA_OK;
+            if (!st) st = ida_tokenizer_encode(t, "aaaa", 4, false, &ids, &n);
+            if (st != want || (st && !strstr(ida_last_error(), "32 times")))
+                fail_msg("%d steps: %d, %s", steps, st, ida_last_error());
+            assert_int_equal(n, st ? 0 : decoder ? 4 : 32);
+            ida_ids_free(ids);
+            ida_tokenizer_free(t);
+            ida_buf_free(&b);
+        }
+}
+
 /* ---- patterns */
 
 static ida_status split_as(const char *behaviour, const char *pattern, const char *text, size_t n, int64_t *n_ids) {
@@ -426,6 +453,7 @@ int main(void) {
         cmocka_unit_test(L32_exactly_one_bos),
         cmocka_unit_test(decoder_holds_back_what_may_change),
         cmocka_unit_test(unknown_characters_wait_for_a_known_one),
+        cmocka_unit_test(stacked_replacements_do_not_fill_memory),
         cmocka_unit_test(patterns_that_cannot_run_are_refused),
         cmocka_unit_test(unsupported_sentencepiece_models_are_refused),
         cmocka_unit_test(damaged_sentencepiece_models_are_refused_or_whole),

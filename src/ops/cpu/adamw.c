@@ -50,7 +50,7 @@ static void step_block(void *arg, int64_t task, int worker) {
 ida_status IDA_CPU(adamw)(const ida_device *dev, float *p, float *m, float *v, const float *g, int64_t n,
                           const ida_adamw_args *o) {
     (void)dev;
-    assert(o->t >= 1);
+    assert(o->t >= 1 && o->eps >= IDA_LEAST_EPS);
     double c1 = 1.0 - pow(o->beta1, (double)o->t), c2 = 1.0 - pow(o->beta2, (double)o->t);
     step_args a = {.p = p,
                    .m = m,

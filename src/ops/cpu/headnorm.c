@@ -13,26 +13,13 @@ typedef struct headnorm_args {
     double eps;
 } headnorm_args;
 
-static float row_rstd(const float *x, int64_t d, double eps) {
-    vd s0 = vd_zero(), s1 = vd_zero();
-    int64_t i = 0;
-    for (; i + IDA_VL <= d; i += IDA_VL) {
-        vd p = vd_loadf(x + i), q = vd_loadf(x + i + IDA_VDL);
-        s0 += p * p;
-        s1 += q * q;
-    }
-    double s = vd_hsum(s0 + s1);
-    for (; i < d; i++) s += (double)x[i] * (double)x[i];
-    return (float)(1.0 / sqrt(s / (double)d + eps));
-}
-
 static void fwd_tokens(void *arg, int64_t task, int worker) {
     (void)worker;
     const headnorm_args *a = arg;
     int64_t d = a->d, h = a->h, end = ida_min(a->n, (task + 1) * a->rows) * h;
     for (int64_t row = task * a->rows * h; row < end; row++) {
         const float *x = a->x + row * d, *b = a->b ? a->b + row % h * d : NULL;
-        float *y = a->y + row * d, r = row_rstd(x, d, a->eps);
+        float *y = a->y + row * d, r = (float)(1.0 / sqrt(vd_sum_squares(x, d) / (double)d + a->eps));
         vf rv = vf_set1(r);
         a->rstd[row] = r;
         int64_t i = 0;

@@ -1,6 +1,7 @@
 /* rmsnorm.c - root-mean-square normalisation of whole rows. Squares are summed in double: no overflow at any finite input. */
 #include "ops/cpu/cpu_ops.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -13,19 +14,6 @@ typedef struct rmsnorm_args {
     double eps;
 } rmsnorm_args;
 
-static double sum_squares(const float *x, int64_t d) {
-    vd s0 = vd_zero(), s1 = vd_zero();
-    int64_t i = 0;
-    for (; i + IDA_VL <= d; i += IDA_VL) {
-        vd a = vd_loadf(x + i), b = vd_loadf(x + i + IDA_VDL);
-        s0 += a * a;
-        s1 += b * b;
-    }
-    double s = vd_hsum(s0 + s1);
-    for (; i < d; i++) s += (double)x[i] * (double)x[i];
-    return s;
-}
-
 static void fwd_rows(void *arg, int64_t task, int worker) {
     (void)worker;
     const rmsnorm_args *a = arg;
@@ -33,7 +21,7 @@ static void fwd_rows(void *arg, int64_t task, int worker) {
     for (int64_t t = task * a->rows; t < end; t++) {
         const float *x = a->x + t * d;
         float *y = a->y + t * d;
-        float r = (float)(1.0 / sqrt(sum_squares(x, d) / (double)d + a->eps));
+        float r = (float)(1.0 / sqrt(vd_sum_squares(x, d) / (double)d + a->eps));
         vf rv = vf_set1(r);
         a->rstd[t] = r;
         int64_t i = 0;
@@ -45,6 +33,7 @@ static void fwd_rows(void *arg, int64_t task, int worker) {
 ida_status IDA_CPU(rmsnorm_fwd)(const ida_device *dev, float *y, float *rstd, const float *x, const float *g, int64_t n,
                                 int64_t d, double eps) {
     (void)dev;
+    assert(eps >= IDA_LEAST_EPS);
     rmsnorm_args a = {.y = y, .rstd = rstd, .x = x, .g = g, .n = n, .d = d, .rows = ida_task_rows(d), .eps = eps};
     ida_parallel(ida_div_up(n, a.rows), fwd_rows, &a);
     return IDA_OK;

@@ -206,6 +206,20 @@ IDA_INLINE double vd_hsum(vd a) {
 #endif
 }
 
+/* Sum of squares: no overflow at any finite input. */
+IDA_INLINE double vd_sum_squares(const float *x, int64_t n) {
+    vd s0 = vd_zero(), s1 = vd_zero();
+    int64_t i = 0;
+    for (; i + IDA_VL <= n; i += IDA_VL) {
+        vd a = vd_loadf(x + i), b = vd_loadf(x + i + IDA_VDL);
+        s0 += a * a;
+        s1 += b * b;
+    }
+    double s = vd_hsum(s0 + s1);
+    for (; i < n; i++) s += (double)x[i] * (double)x[i];
+    return s;
+}
+
 /* e^x for every float: within 2 units in the last place (also where the result is subnormal, absolutely), inf above
  * 88.7228, 0 below -104, NaN for NaN. x = n ln2 + r with |r| <= ln2/2; e^r = 1 + r + r^2 p(r), p interpolates at Chebyshev
  * points (relative error 2e-9). */

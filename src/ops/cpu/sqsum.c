@@ -14,16 +14,8 @@ typedef struct sqsum_args {
 static void sum_block(void *arg, int64_t task, int worker) {
     (void)worker;
     const sqsum_args *a = arg;
-    int64_t i = task * TASK, end = ida_min(a->n, i + TASK);
-    vd s0 = vd_zero(), s1 = vd_zero();
-    for (; i + IDA_VL <= end; i += IDA_VL) {
-        vd p = vd_loadf(a->x + i), q = vd_loadf(a->x + i + IDA_VDL);
-        s0 += p * p;
-        s1 += q * q;
-    }
-    double s = vd_hsum(s0 + s1);
-    for (; i < end; i++) s += (double)a->x[i] * (double)a->x[i];
-    a->partials[task] = s;
+    int64_t from = task * TASK;
+    a->partials[task] = vd_sum_squares(a->x + from, ida_min(a->n - from, TASK));
 }
 
 static ida_status sum_span(double *sum, const float *x, int64_t n) {

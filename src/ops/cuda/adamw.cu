@@ -2,7 +2,6 @@
 #include "ops/cuda/cuda_ops.h"
 
 #include <assert.h>
-#include <float.h>
 #include <math.h>
 
 #include "ops/cuda/vec.cuh"
@@ -60,7 +59,7 @@ void launch(float *p, float *m, float *v, const float *g, T *w, int64_t n, const
 } // namespace
 
 ida_status ida_cuda_adamw(const ida_device *dev, real *p, real *m, real *v, const real *g, int64_t n, const ida_adamw_args *o) {
-    assert(o->t >= 1);
+    assert(o->t >= 1 && o->eps >= IDA_LEAST_EPS);
     if (n == 0) return IDA_OK;
     const double c1 = 1.0 - pow(o->beta1, (double)o->t), c2 = 1.0 - pow(o->beta2, (double)o->t);
     step_args a;
@@ -73,8 +72,7 @@ ida_status ida_cuda_adamw(const ida_device *dev, real *p, real *m, real *v, cons
     a.one_b2 = (float)(1.0 - o->beta2);
     a.step = (float)(o->lr / c1);
     a.v_scale = (float)(1.0 / c2);
-    /* An eps that is too small for float must not make 0 / 0 of an element without gradient. */
-    a.eps = (float)(o->eps > 0 && o->eps < FLT_MIN ? FLT_MIN : o->eps);
+    a.eps = (float)o->eps;
     a.decay = (float)(o->lr * o->weight_decay);
     cudaStream_t stream = ida_cuda_of(dev)->stream;
     if (o->w) IDA_CUDA_ACT(dev, T, launch<T, true>(p, m, v, g, (T *)(void *)o->w, n, a, stream));

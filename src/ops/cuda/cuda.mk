@@ -85,9 +85,12 @@ ifneq ($(wildcard build/.setup),)
 test-cuda: $(CUDATESTS) $(BACKEND) $B/idattn $B/tests/cli/stdiff
 	@export IDA_CUDA_BACKEND=$(BACKEND); bad=0; $B/tests/cuda/ops_check || bad=1; \
 	    echo 'attention by our own kernels:'; \
-	    for op in attention_fwd attention_bwd; do IDA_ATTENTION=own $B/tests/cuda/ops_check --only $$op --dtype bf16 || bad=1; done; \
+	    for op in attention_fwd attention_bwd; do \
+	        IDA_ATTENTION=own $B/tests/cuda/ops_check --only $$op --dtype bf16 || bad=1; \
+	    done; \
 	    $B/tests/cuda/model_check || bad=1; $B/tests/cuda/interdomain_check tests/data/golden || bad=1; \
-	    tests/cuda/program.sh $B/idattn $B/tests/cli/stdiff >$B/tests/cuda/program.tap || bad=1; grep -v '^ok' $B/tests/cuda/program.tap; \
+	    tests/cuda/program.sh $B/idattn $B/tests/cli/stdiff >$B/tests/cuda/program.tap || bad=1; \
+	    grep -v '^ok' $B/tests/cuda/program.tap; \
 	    tests/cuda/sanitize.sh $B/tests/cuda/ops_check; [ $$? -ne 1 ] || bad=1; \
 	    [ $$bad -eq 0 ] && echo 'test-cuda: all passed' || { echo 'test-cuda: FAILED'; exit 1; }
 bench-cuda: $B/bench/cuda/ops_cuda $B/bench/cuda/mixer_core_cuda $(BACKEND)

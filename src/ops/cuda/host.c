@@ -5,14 +5,13 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/line.h"
 #include "ops/backend.h"
 #include "ops/cuda/cuda_device.h"
 
-enum { LINE_MAX_BYTES = 2048 };
-
 static ida_backend_host host;
 static _Thread_local struct {
-    char text[LINE_MAX_BYTES];
+    char text[IDA_LINE_BYTES];
     const char *file;
     int line;
 } last;
@@ -22,7 +21,7 @@ static ida_status tell(ida_status code) {
 }
 
 ida_status ida_fail(ida_status code, const char *file, int line, const char *fmt, ...) {
-    char text[LINE_MAX_BYTES]; /* the arguments may point into last.text */
+    char text[IDA_LINE_BYTES]; /* the arguments may point into last.text */
     va_list ap;
     va_start(ap, fmt);
     if (vsnprintf(text, sizeof text, fmt, ap) < 0) text[0] = '\0';
@@ -34,27 +33,17 @@ ida_status ida_fail(ida_status code, const char *file, int line, const char *fmt
 }
 
 ida_status ida_fail_prefix(ida_status code, const char *fmt, ...) {
-    char text[LINE_MAX_BYTES];
+    char text[IDA_LINE_BYTES];
     va_list ap;
     va_start(ap, fmt);
-    const int n = vsnprintf(text, sizeof text, fmt, ap);
+    ida_line_prefix(text, last.text, fmt, ap);
     va_end(ap);
-    if (n < 0) text[0] = '\0';
-    size_t used = strlen(text);
-    const char *parts[] = {": ", last.text}; /* cut, not refused, when too long */
-    for (int i = 0; i < 2; i++) {
-        size_t part = strlen(parts[i]);
-        if (part > sizeof text - 1 - used) part = sizeof text - 1 - used;
-        memcpy(text + used, parts[i], part);
-        used += part;
-    }
-    text[used] = '\0';
     memcpy(last.text, text, sizeof text);
     return tell(code);
 }
 
 void ida_log(const char *fmt, ...) {
-    char text[LINE_MAX_BYTES];
+    char text[IDA_LINE_BYTES];
     va_list ap;
     va_start(ap, fmt);
     const int n = vsnprintf(text, sizeof text, fmt, ap);

@@ -271,7 +271,7 @@ template <class T> ida_status run_bwd(const ida_device *dev, T *dx, float *dg, c
 
 ida_status ida_cuda_rmsnorm_fwd(const ida_device *dev, act *y, real *rstd, const act *x, const real *g, int64_t n, int64_t d,
                                 double eps) {
-    assert(n <= INT_MAX);
+    assert(n <= INT_MAX && eps >= IDA_LEAST_EPS);
     if (n == 0) return IDA_OK;
     IDA_CUDA_ACT(
         dev, T,

@@ -112,14 +112,15 @@ __global__ void __launch_bounds__(THREADS) s4d_tables__thread_per_power(const __
 
 /* x_part: what each part left from zero (a sequence's first: from the true start) becomes the state before the next: Lam^(64
  * L) of the state before it is added, L the chunks of a part; sums: and of x1, x1 <- Lam^n (x1 + n x). Which element a thread
- * holds: s4d_walk.cu (re at i, im at i + 1), s4d_sums.cu (re at i, im at i + 2, x1 32 further). Grid [16, tasks of a part]. */
+ * holds: s4d_walk.cu (re at i, im at i + 1), s4d_sums.cu (re at i, im at i + 2, x1 32 further). Grid [tasks of a part, 16]: tasks
+ * may be more than the 65535 that y can count. */
 template <int WHICH> __global__ void __launch_bounds__(128) s4d_join__element_per_thread(const __grid_constant__ s4d_params p) {
     constexpr bool SUMS = WHICH == S4D_JOIN_SUMS;
     const int thread = (int)threadIdx.x, lane = thread % 32, warp = thread / 32, each = 2;
-    const s4d_task t = s4d_task_of(&p, blockIdx.y, SUMS ? 2 : 1);
+    const s4d_task t = s4d_task_of(&p, blockIdx.x, SUMS ? 2 : 1);
     const int64_t per = p.h * p.blocks, n = p.part_chunks * S4D_CHUNK;
     for (int k = 0; k < (SUMS ? 1 : each); k++) {
-        const int pair = (int)blockIdx.x * (SUMS ? 1 : each) + k; /* SUMS: 16 pairs of x and of x1; else 32 */
+        const int pair = (int)blockIdx.y * (SUMS ? 1 : each) + k; /* SUMS: 16 pairs of x and of x1; else 32 */
         const int re = SUMS ? pair / 2 * 4 + pair % 2 : 2 * pair, im = re + (SUMS ? 2 : 1);
         const int64_t mode = SUMS ? 32 * t.half + 8 * warp + lane / 4 : pair / 2 * 4 + (lane & 3);
         cplx lam = {0, 0};
@@ -128,7 +129,7 @@ template <int WHICH> __global__ void __launch_bounds__(128) s4d_join__element_pe
             lam = c_exp({(double)n * q.log_lam.re, (double)n * atan2(sin(q.log_lam.im), cos(q.log_lam.im))});
         }
         const float lr = (float)lam.re, li = (float)(WHICH == S4D_JOIN_BACKWARDS ? -lam.im : lam.im);
-        float *at = p.x_part + blockIdx.y * S4D_STATE + thread;
+        float *at = p.x_part + blockIdx.x * S4D_STATE + thread;
         for (int64_t s = 0; s < p.n_seq; s++) {
             const int64_t parts = s4d_parts(p.cu[s + 1] - p.cu[s], p.span, p.part_chunks);
             float xr = 0, xi = 0, yr = 0, yi = 0;
@@ -147,9 +148,9 @@ template <int WHICH> __global__ void __launch_bounds__(128) s4d_join__element_pe
     }
 }
 
-/* sums[h, which] = the head's records, in order. */
+/* sums[h, which] = the head's records, in order. Grid [heads, pieces of a record, which]. */
 __global__ void __launch_bounds__(THREADS) s4d_records__sum_in_order(const __grid_constant__ s4d_params p) {
-    const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x, h = blockIdx.y, which = blockIdx.z;
+    const int64_t i = (int64_t)blockIdx.y * THREADS + threadIdx.x, h = blockIdx.x, which = blockIdx.z;
     if (i >= p.record) return;
     const double *from = p.records + (which * p.n_tasks + h * p.blocks) * p.record + i;
     double sum = 0;
@@ -244,7 +245,7 @@ void s4d_launch_tables(const s4d_params *p, cudaStream_t stream) {
 }
 
 void s4d_launch_join(const s4d_params *p, int which, cudaStream_t stream) {
-    const dim3 grid(16, (unsigned)(p->h * p->blocks));
+    const dim3 grid((unsigned)(p->h * p->blocks), 16);
     if (which == S4D_JOIN_FORWARDS) s4d_join__element_per_thread<S4D_JOIN_FORWARDS><<<grid, 128, 0, stream>>>(*p);
     else if (which == S4D_JOIN_BACKWARDS) s4d_join__element_per_thread<S4D_JOIN_BACKWARDS><<<grid, 128, 0, stream>>>(*p);
     else s4d_join__element_per_thread<S4D_JOIN_SUMS><<<grid, 128, 0, stream>>>(*p);
@@ -252,6 +253,6 @@ void s4d_launch_join(const s4d_params *p, int which, cudaStream_t stream) {
 
 void s4d_launch_finish(const s4d_params *p, bool sequential, int runs, cudaStream_t stream) {
     const unsigned blocks = (unsigned)((p->record + THREADS - 1) / THREADS);
-    s4d_records__sum_in_order<<<dim3(blocks, (unsigned)p->h, (unsigned)runs), THREADS, 0, stream>>>(*p);
+    s4d_records__sum_in_order<<<dim3((unsigned)p->h, blocks, (unsigned)runs), THREADS, 0, stream>>>(*p);
     s4d_finish__block_per_head<<<(unsigned)p->h, THREADS, 0, stream>>>(*p, sequential, runs > 1);
 }

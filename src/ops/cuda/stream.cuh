@@ -2,12 +2,12 @@
  * along tokens, the places of a thread's channels, sums of parameter gradients. Private to ops/cuda. Launches: stream_fwd.cu,
  * stream_bwd.cu (tuned head widths), stream_any.cu (all others).
  *
- * The walk: L lanes, a walker, take one head along a run of tokens, one token at a time. A lane holds P channels of the first half
- * of the head's row and the P that RoPE pairs them with; a convolution's last inputs stay in its registers. Walkers are numbered
- * run by run, head by head, and fill warps without gaps: those of a warp may be in two or more runs, which are of nearly equal
- * length. Rows come through a ring of shared memory, BATCH tokens at a time and one batch ahead. Batches inside one sequence of
- * every walker of the warp go without any test, their registers in turn; at the ends of sequences and runs it is one token at a
- * time. Warps do not wait for each other.
+ * The walk: L lanes, a walker, take one head along a run of tokens, one token at a time. A lane holds P channels of the first
+ * half of the head's row and the P that RoPE pairs them with; a convolution's last inputs stay in its registers. Walkers are
+ * numbered run by run, head by head, and fill warps without gaps: those of a warp may be in two or more runs, which are of nearly
+ * equal length. Rows come through a ring of shared memory, BATCH tokens at a time and one batch ahead. Batches inside one
+ * sequence of every walker of the warp go without any test, their registers in turn; at the ends of sequences and runs it is one
+ * token at a time. Warps do not wait for each other.
  * Invariant: what a row becomes depends neither on the run it is in nor on its neighbours in the warp. */
 #ifndef IDA_OPS_CUDA_STREAM_CUH
 #define IDA_OPS_CUDA_STREAM_CUH
@@ -366,13 +366,38 @@ template <int HALF> static inline rope_freqs<HALF> stream_freqs(const stream_cal
     return f;
 }
 
-/* Cuts so that all blocks are resident at once, `resident` of `walkers` walkers on each of 132 multiprocessors, or fill them a whole
- * number of times where runs would be longer than `longest`: numbers of the code, so that sums do not depend on the device's. */
+/* Cuts so that all blocks are resident at once, `resident` of `walkers` walkers on each of 132 multiprocessors, or fill them a
+ * whole number of times where runs would be longer than `longest`: numbers of the code, so that sums do not depend on the
+ * device's. */
 static inline stream_cut stream_cut_of(int64_t n, int64_t h, int walkers, int resident, int64_t longest) {
     const int64_t room = (int64_t)132 * resident * walkers, batches = vec_div_up(n, BATCH);
     const int64_t times = vec_div_up(vec_div_up(n, longest) * h, room);
     const int64_t runs = vec_min(vec_max(times * room / h, 1), batches);
     return {runs, batches / runs, batches % runs, vec_div_up(runs * h, walkers)};
+}
+
+/* Pass::launch<T, L, P, PARTS> for the call's element type, head width 2 L P (those of ida_stream_tuned) and parts. */
+template <class Pass, class T, int L, int P>
+static inline ida_status stream_launch_parts(const ida_device *dev, const stream_call *c) {
+    if (c->parts == PARTS_V) return Pass::template launch<T, L, P, PARTS_V>(dev, c);
+    if (c->parts == PARTS_Q) return Pass::template launch<T, L, P, PARTS_Q>(dev, c);
+    if (c->parts == PARTS_K) return Pass::template launch<T, L, P, PARTS_K>(dev, c);
+    return Pass::template launch<T, L, P, PARTS_ANY>(dev, c);
+}
+template <class Pass, class T> static inline ida_status stream_launch_width(const ida_device *dev, const stream_call *c) {
+    switch (c->d) {
+    case 32: return stream_launch_parts<Pass, T, 4, 4>(dev, c);
+    case 64: return stream_launch_parts<Pass, T, 8, 4>(dev, c);
+    case 96: return stream_launch_parts<Pass, T, 16, 3>(dev, c);
+    case 128: return stream_launch_parts<Pass, T, 16, 4>(dev, c);
+    case 192: return stream_launch_parts<Pass, T, 32, 3>(dev, c);
+    }
+    return stream_launch_parts<Pass, T, 32, 4>(dev, c);
+}
+template <class Pass> static inline ida_status stream_launch(const ida_device *dev, const stream_call *c) {
+    ida_status st = IDA_OK;
+    if (c->n > 0) IDA_CUDA_ACT(dev, T, st = (stream_launch_width<Pass, T>(dev, c)));
+    return st;
 }
 #endif
 #endif

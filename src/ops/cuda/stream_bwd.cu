@@ -299,63 +299,42 @@ __global__ void __launch_bounds__(32 * SUM_ROWS) stream_sums__add(const sum_list
     s.out[col] = (float)((double)s.out[col] + sum);
 }
 
-template <class T, int L, int P, int PARTS> ida_status launch_parts(const ida_device *dev, const stream_call *c) {
-    const cudaStream_t stream = ida_cuda_of(dev)->stream;
-    const bool conv = c->parts & PART_CONV, norm = c->parts & PART_NORM;
-    const stream_cut cut = stream_cut_of(c->n, c->h, THREADS<T> / L, RESIDENT<T, PARTS>, LONGEST);
-    const int64_t d = c->h * c->d;
-    const bool want_w = conv && c->d_conv_w, want_b = conv && c->d_conv_b, want_gain = norm && c->d_gain,
-               want_bias = norm && c->d_bias;
-    const int64_t floats =
-        cut.runs * d * ((want_w ? 4 : 0) + (want_b ? 1 : 0) + (want_bias ? 1 : 0)) + (want_gain ? cut.blocks * c->d : 0);
-    float *at = NULL;
-    IDA_TRY(ida_cuda_scratch(dev, floats * (int64_t)sizeof *at, (void **)&at));
-    bwd_parts out = {};
-    stream_sum sums[4];
-    int n = 0;
-    if (want_w) {
-        out.conv_w = at, at += cut.runs * d * 4;
-        sums[n++] = {c->d_conv_w, out.conv_w, cut.runs, d * 4};
+struct bwd_pass {
+    template <class T, int L, int P, int PARTS> static ida_status launch(const ida_device *dev, const stream_call *c) {
+        const cudaStream_t stream = ida_cuda_of(dev)->stream;
+        const bool conv = c->parts & PART_CONV, norm = c->parts & PART_NORM;
+        const stream_cut cut = stream_cut_of(c->n, c->h, THREADS<T> / L, RESIDENT<T, PARTS>, LONGEST);
+        const int64_t d = c->h * c->d;
+        const bool want_w = conv && c->d_conv_w, want_b = conv && c->d_conv_b, want_gain = norm && c->d_gain,
+                   want_bias = norm && c->d_bias;
+        const int64_t floats =
+            cut.runs * d * ((want_w ? 4 : 0) + (want_b ? 1 : 0) + (want_bias ? 1 : 0)) + (want_gain ? cut.blocks * c->d : 0);
+        float *at = NULL;
+        IDA_TRY(ida_cuda_scratch(dev, floats * (int64_t)sizeof *at, (void **)&at));
+        bwd_parts out = {};
+        stream_sum sums[4];
+        int n = 0;
+        if (want_w) {
+            out.conv_w = at, at += cut.runs * d * 4;
+            sums[n++] = {c->d_conv_w, out.conv_w, cut.runs, d * 4};
+        }
+        if (want_b) {
+            out.conv_b = at, at += cut.runs * d;
+            sums[n++] = {c->d_conv_b, out.conv_b, cut.runs, d};
+        }
+        if (want_bias) {
+            out.bias = at, at += cut.runs * d;
+            sums[n++] = {c->d_bias, out.bias, cut.runs, d};
+        }
+        if (want_gain) {
+            out.gain = at;
+            sums[n++] = {c->d_gain, out.gain, cut.blocks, c->d};
+        }
+        stream_bwd__walk<T, L, P, PARTS><<<(unsigned)cut.blocks, THREADS<T>, 0, stream>>>(*c, cut, out, stream_freqs<L * P>(c));
+        IDA_TRY(IDA_CUDA_LAUNCHED("stream_bwd"));
+        return ida_stream_add_sums(dev, sums, n);
     }
-    if (want_b) {
-        out.conv_b = at, at += cut.runs * d;
-        sums[n++] = {c->d_conv_b, out.conv_b, cut.runs, d};
-    }
-    if (want_bias) {
-        out.bias = at, at += cut.runs * d;
-        sums[n++] = {c->d_bias, out.bias, cut.runs, d};
-    }
-    if (want_gain) {
-        out.gain = at;
-        sums[n++] = {c->d_gain, out.gain, cut.blocks, c->d};
-    }
-    stream_bwd__walk<T, L, P, PARTS><<<(unsigned)cut.blocks, THREADS<T>, 0, stream>>>(*c, cut, out, stream_freqs<L * P>(c));
-    IDA_TRY(IDA_CUDA_LAUNCHED("stream_bwd"));
-    return ida_stream_add_sums(dev, sums, n);
-}
-template <class T, int L, int P> ida_status launch(const ida_device *dev, const stream_call *c) {
-    if (c->parts == PARTS_V) return launch_parts<T, L, P, PARTS_V>(dev, c);
-    if (c->parts == PARTS_Q) return launch_parts<T, L, P, PARTS_Q>(dev, c);
-    if (c->parts == PARTS_K) return launch_parts<T, L, P, PARTS_K>(dev, c);
-    return launch_parts<T, L, P, PARTS_ANY>(dev, c);
-}
-
-template <class T> ida_status launch_width(const ida_device *dev, const stream_call *c) {
-    switch (c->d) {
-    case 32:
-        return launch<T, 4, 4>(dev, c);
-    case 64:
-        return launch<T, 8, 4>(dev, c);
-    case 96:
-        return launch<T, 16, 3>(dev, c);
-    case 128:
-        return launch<T, 16, 4>(dev, c);
-    case 192:
-        return launch<T, 32, 3>(dev, c);
-    default:
-        return launch<T, 32, 4>(dev, c);
-    }
-}
+};
 
 } // namespace
 
@@ -371,9 +350,4 @@ ida_status ida_stream_add_sums(const ida_device *dev, const stream_sum *sums, in
     return IDA_CUDA_LAUNCHED("sums of parameter gradients");
 }
 
-ida_status ida_stream_bwd_tuned(const ida_device *dev, const stream_call *c) {
-    ida_status st = IDA_OK;
-    if (c->n == 0) return IDA_OK;
-    IDA_CUDA_ACT(dev, T, st = launch_width<T>(dev, c));
-    return st;
-}
+ida_status ida_stream_bwd_tuned(const ida_device *dev, const stream_call *c) { return stream_launch<bwd_pass>(dev, c); }

@@ -169,38 +169,15 @@ __global__ void __launch_bounds__(THREADS, (RESIDENT<PARTS>))
     }
 }
 
-template <class T, int L, int P, int PARTS> void launch_parts(const stream_call *c, cudaStream_t stream) {
-    const stream_cut cut = stream_cut_of(c->n, c->h, THREADS / L, RESIDENT<PARTS>, LONGEST);
-    stream_fwd__walk<T, L, P, PARTS><<<(unsigned)cut.blocks, THREADS, 0, stream>>>(*c, cut, stream_freqs<L * P>(c));
-}
-template <class T, int L, int P> void launch(const stream_call *c, cudaStream_t stream) {
-    if (c->parts == PARTS_V) launch_parts<T, L, P, PARTS_V>(c, stream);
-    else if (c->parts == PARTS_Q) launch_parts<T, L, P, PARTS_Q>(c, stream);
-    else if (c->parts == PARTS_K) launch_parts<T, L, P, PARTS_K>(c, stream);
-    else launch_parts<T, L, P, PARTS_ANY>(c, stream);
-}
-
-template <class T> void launch_width(const stream_call *c, cudaStream_t stream) {
-    switch (c->d) {
-    case 32:
-        return launch<T, 4, 4>(c, stream);
-    case 64:
-        return launch<T, 8, 4>(c, stream);
-    case 96:
-        return launch<T, 16, 3>(c, stream);
-    case 128:
-        return launch<T, 16, 4>(c, stream);
-    case 192:
-        return launch<T, 32, 3>(c, stream);
-    default:
-        return launch<T, 32, 4>(c, stream);
+struct fwd_pass {
+    template <class T, int L, int P, int PARTS> static ida_status launch(const ida_device *dev, const stream_call *c) {
+        const stream_cut cut = stream_cut_of(c->n, c->h, THREADS / L, RESIDENT<PARTS>, LONGEST);
+        stream_fwd__walk<T, L, P, PARTS>
+            <<<(unsigned)cut.blocks, THREADS, 0, ida_cuda_of(dev)->stream>>>(*c, cut, stream_freqs<L * P>(c));
+        return IDA_CUDA_LAUNCHED("stream_fwd");
     }
-}
+};
 
 } // namespace
 
-ida_status ida_stream_fwd_tuned(const ida_device *dev, const stream_call *c) {
-    if (c->n == 0) return IDA_OK;
-    IDA_CUDA_ACT(dev, T, launch_width<T>(c, ida_cuda_of(dev)->stream));
-    return IDA_CUDA_LAUNCHED("stream_fwd");
-}
+ida_status ida_stream_fwd_tuned(const ida_device *dev, const stream_call *c) { return stream_launch<fwd_pass>(dev, c); }

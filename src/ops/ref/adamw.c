@@ -6,7 +6,7 @@
 
 ida_status IDA_REF(adamw)(const ida_device *dev, real *p, real *m, real *v, const real *g, int64_t n, const ida_adamw_args *a) {
     (void)dev;
-    assert(a->t >= 1);
+    assert(a->t >= 1 && a->eps >= IDA_LEAST_EPS);
     double c1 = 1.0 - pow(a->beta1, (double)a->t), c2 = 1.0 - pow(a->beta2, (double)a->t);
     for (int64_t i = 0; i < n; i++) {
         double gi = a->gscale * (double)g[i];

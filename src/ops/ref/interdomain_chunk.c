@@ -171,17 +171,6 @@ static void head_out(work *w, const ida_interdomain_args *a, const cplx *x, real
     }
 }
 
-/* X <- Lam^len X + sum_j Bbar Lam^(len-1-j) z_j^T. */
-static void advance(work *w, cplx *x, int64_t m, int64_t width, int64_t len) {
-    for (int64_t i = 0; i < m; i++) {
-        for (int64_t n = 0; n < width; n++) {
-            cplx sum = w->lag[len * m + i] * x[i * width + n];
-            for (int64_t j = 0; j < len; j++) sum += w->b[i] * w->lag[(len - 1 - j) * m + i] * w->z[j * width + n];
-            x[i * width + n] = sum;
-        }
-    }
-}
-
 static void chunk_load(work *w, const ida_interdomain_args *a, int64_t t, int64_t g, int64_t len) {
     const int64_t width = a->r + a->d;
     for (int64_t i = 0; i < len; i++) z_load(w->z + i * width, a->k, a->v, t + i, g, a->g, a->r, a->d);
@@ -204,7 +193,7 @@ ida_status IDA_REF(interdomain_chunk_fwd)(const ida_device *dev, const ida_inter
                     head_coefs(&w, a, w.x, a->q + (t * a->h + h) * a->r, len);
                     head_out(&w, a, w.x, a->o + (t * a->h + h) * a->d, len);
                 }
-                advance(&w, w.x, a->m, width, len);
+                state_advance(w.x, w.lag, w.b, w.z, a->m, width, len);
             }
             state_store(&a->state_out, w.x, s, g, mw);
         }
@@ -285,7 +274,7 @@ static void key_bwd(work *w, const ida_interdomain_args *a, const cplx *x, const
     }
 }
 
-/* advance() backwards: dx becomes the carried part of the gradient of the state before the chunk; dz is set. */
+/* state_advance() backwards: dx becomes the carried part of the gradient of the state before the chunk; dz is set. */
 static void advance_bwd(work *w, const cplx *x, int64_t m, int64_t width, int64_t len) {
     for (int64_t i = 0; i < len * width; i++) w->dz[i] = 0;
     for (int64_t i = 0; i < m; i++) {
@@ -327,7 +316,7 @@ static void sequence_bwd(work *w, const ida_interdomain_args *a, const ida_inter
         if (i % BLOCK == 0) memcpy(w->block_x + i / BLOCK * mw, w->x, bytes);
         const int64_t len = min64(w->len, n - i);
         chunk_load(w, a, t0 + i, g, len);
-        advance(w, w->x, a->m, width, len);
+        state_advance(w->x, w->lag, w->b, w->z, a->m, width, len);
     }
     for (int64_t first = (n - 1) / BLOCK * BLOCK; n > 0 && first >= 0; first -= BLOCK) {
         const int64_t size = min64(BLOCK, n - first), chunks = (size + w->len - 1) / w->len;
@@ -335,7 +324,7 @@ static void sequence_bwd(work *w, const ida_interdomain_args *a, const ida_inter
         for (int64_t c = 1; c < chunks; c++) {
             memcpy(w->chunk_x + c * mw, w->chunk_x + (c - 1) * mw, bytes);
             chunk_load(w, a, t0 + first + (c - 1) * w->len, g, w->len);
-            advance(w, w->chunk_x + c * mw, a->m, width, w->len);
+            state_advance(w->chunk_x + c * mw, w->lag, w->b, w->z, a->m, width, w->len);
         }
         for (int64_t c = chunks - 1; c >= 0; c--)
             chunk_bwd(w, a, gr, w->chunk_x + c * mw, t0 + first + c * w->len, g, min64(w->len, size - c * w->len));

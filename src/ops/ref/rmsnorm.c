@@ -1,6 +1,7 @@
 /* rmsnorm.c - root-mean-square normalisation of whole rows. */
 #include "ops/ops.h"
 
+#include <assert.h>
 #include <math.h>
 
 #include "core/mem.h"
@@ -8,6 +9,7 @@
 ida_status IDA_REF(rmsnorm_fwd)(const ida_device *dev, real *y, real *rstd, const real *x, const real *g, int64_t n, int64_t d,
                                 double eps) {
     (void)dev;
+    assert(eps >= IDA_LEAST_EPS);
     for (int64_t t = 0; t < n; t++) {
         double s = 0.0;
         for (int64_t i = 0; i < d; i++) s += (double)x[t * d + i] * (double)x[t * d + i];

@@ -167,17 +167,6 @@ static void chunk_load(work *w, const ida_s4d_args *a, int64_t t, int64_t h, int
     for (int64_t i = 0; i < len; i++) z_load(w->z + i * (a->r + a->d), a->k, a->v, t + i, h, a->h, a->r, a->d);
 }
 
-/* X <- Lam^len X + sum_j Bbar Lam^(len-1-j) z_j^T. */
-static void advance(work *w, cplx *x, int64_t m, int64_t width, int64_t len) {
-    for (int64_t i = 0; i < m; i++) {
-        for (int64_t n = 0; n < width; n++) {
-            cplx sum = w->lag[len * m + i] * x[i * width + n];
-            for (int64_t j = 0; j < len; j++) sum += w->b[i] * w->lag[(len - 1 - j) * m + i] * w->z[j * width + n];
-            x[i * width + n] = sum;
-        }
-    }
-}
-
 /* y_i = sum_{j<=i} K_{i-j} z_j + Re sum_m c_m Lam_m^(i+1) X[m,:], X the state before the chunk. */
 static void chunk_fwd(work *w, const ida_s4d_args *a, int64_t t, int64_t h, int64_t len) {
     const int64_t m = a->m, width = a->r + a->d;
@@ -208,7 +197,7 @@ ida_status IDA_REF(s4d_chunk_fwd)(const ida_device *dev, const ida_s4d_args *a, 
                 const int64_t len = min64(chunk, end - t);
                 chunk_load(&w, a, t, h, len);
                 chunk_fwd(&w, a, t, h, len);
-                advance(&w, w.x, a->m, width, len);
+                state_advance(w.x, w.lag, w.b, w.z, a->m, width, len);
             }
             state_store(&a->state_out, w.x, s, h, mw);
         }
@@ -217,7 +206,7 @@ ida_status IDA_REF(s4d_chunk_fwd)(const ida_device *dev, const ida_s4d_args *a, 
     return IDA_OK;
 }
 
-/* advance() and chunk_fwd() backwards; x is the state before the chunk. dK is summed over all chunks of the head. */
+/* state_advance() and chunk_fwd() backwards; x is the state before the chunk. dK is summed over all chunks of the head. */
 static void chunk_bwd(work *w, const ida_s4d_args *a, const ida_s4d_grads *gr, const cplx *x, int64_t t, int64_t h, int64_t len) {
     const int64_t m = a->m, width = a->r + a->d;
     chunk_load(w, a, t, h, len);
@@ -285,7 +274,7 @@ ida_status IDA_REF(s4d_chunk_bwd)(const ida_device *dev, const ida_s4d_args *a, 
             for (int64_t i = 0; i < n; i += chunk) {
                 memcpy(w.block_x + i / chunk * mw, w.x, (size_t)mw * sizeof *w.x);
                 chunk_load(&w, a, t0 + i, h, min64(chunk, n - i));
-                advance(&w, w.x, a->m, width, min64(chunk, n - i));
+                state_advance(w.x, w.lag, w.b, w.z, a->m, width, min64(chunk, n - i));
             }
             for (int64_t i = (n - 1) / chunk * chunk; n > 0 && i >= 0; i -= chunk)
                 chunk_bwd(&w, a, gr, w.block_x + i / chunk * mw, t0 + i, h, min64(chunk, n - i));

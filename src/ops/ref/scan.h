@@ -115,6 +115,18 @@ static inline void state_step_bwd(cplx *dx, double *dz, cplx *dlam, cplx *db, co
     }
 }
 
+/* Many steps at once: X <- Lam^len X + sum_j Bbar Lam^(len-1-j) z_j^T; lag [len+1,M] = the powers of Lam, z [len,W]. */
+static inline void state_advance(cplx *x, const cplx *lag, const cplx *b, const double *z, int64_t m, int64_t width,
+                                 int64_t len) {
+    for (int64_t i = 0; i < m; i++) {
+        for (int64_t n = 0; n < width; n++) {
+            cplx sum = lag[len * m + i] * x[i * width + n];
+            for (int64_t j = 0; j < len; j++) sum += b[i] * lag[(len - 1 - j) * m + i] * z[j * width + n];
+            x[i * width + n] = sum;
+        }
+    }
+}
+
 static inline int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 
 static inline int64_t longest_seq(const ida_seqs *seqs) {
