@@ -14,25 +14,32 @@ data=$1 out=$2
 rows=64 length=2048
 steps=$((TOKENS / (rows * length)))
 
-# name | seeds | mixer | settings. "both": the cell decides a default, so it gets every seed; "one": the first only. What is not named
-# is zoh, C normal, RoPE, no output norm. Each setting is varied around lin-bilinear, the winner at 100 million tokens.
+# name | seeds | mixer | settings. "both": the cell decides a default, so it gets every seed; "one": the first only. Names say basis, read-out
+# and what else is not zoh, C normal, RoPE, no output norm.
 cells() { cat <<'CELLS'
-lin-bilinear|both|interdomain|mixer.basis=s4d-lin mixer.readout=bilinear
 softmax|one|softmax|
 lin-hermitian|both|interdomain|mixer.basis=s4d-lin mixer.readout=hermitian
-disc-norm|both|interdomain|mixer.basis=s4d-lin mixer.readout=bilinear mixer.discretization=norm
-output-norm|both|interdomain|mixer.basis=s4d-lin mixer.readout=bilinear mixer.output_norm=true
-legs-bilinear|both|interdomain|mixer.basis=s4d-legs mixer.readout=bilinear
-inv-bilinear|both|interdomain|mixer.basis=s4d-inv mixer.readout=bilinear
-c-identity|both|interdomain|mixer.basis=s4d-lin mixer.readout=bilinear mixer.c_init=identity
-c-whitened|both|interdomain|mixer.basis=s4d-lin mixer.readout=bilinear mixer.c_init=whitened
-no-rope|one|interdomain|mixer.basis=s4d-lin mixer.readout=bilinear mixer.rope=false
-single-query|one|single-query|mixer.basis=s4d-lin mixer.readout=bilinear
+lin-bilinear|both|interdomain|mixer.basis=s4d-lin mixer.readout=bilinear
+inv-hermitian|both|interdomain|mixer.basis=s4d-inv mixer.readout=hermitian
+inv-bilinear|one|interdomain|mixer.basis=s4d-inv mixer.readout=bilinear
+legs-hermitian|both|interdomain|mixer.basis=s4d-legs mixer.readout=hermitian
+legs-bilinear|one|interdomain|mixer.basis=s4d-legs mixer.readout=bilinear
+lin-hermitian-disc-norm|both|interdomain|mixer.basis=s4d-lin mixer.readout=hermitian mixer.discretization=norm
+lin-hermitian-output-norm|both|interdomain|mixer.basis=s4d-lin mixer.readout=hermitian mixer.output_norm=true
+lin-hermitian-both-norms|both|interdomain|mixer.basis=s4d-lin mixer.readout=hermitian mixer.discretization=norm mixer.output_norm=true
+lin-hermitian-c-identity|one|interdomain|mixer.basis=s4d-lin mixer.readout=hermitian mixer.c_init=identity
+lin-hermitian-c-whitened|one|interdomain|mixer.basis=s4d-lin mixer.readout=hermitian mixer.c_init=whitened
+lin-hermitian-no-rope|one|interdomain|mixer.basis=s4d-lin mixer.readout=hermitian mixer.rope=false
+lin-bilinear-disc-norm|one|interdomain|mixer.basis=s4d-lin mixer.readout=bilinear mixer.discretization=norm
+lin-bilinear-output-norm|one|interdomain|mixer.basis=s4d-lin mixer.readout=bilinear mixer.output_norm=true
+lin-bilinear-c-identity|one|interdomain|mixer.basis=s4d-lin mixer.readout=bilinear mixer.c_init=identity
+lin-bilinear-c-whitened|one|interdomain|mixer.basis=s4d-lin mixer.readout=bilinear mixer.c_init=whitened
+lin-bilinear-no-rope|one|interdomain|mixer.basis=s4d-lin mixer.readout=bilinear mixer.rope=false
+single-query-hermitian|one|single-query|mixer.basis=s4d-lin mixer.readout=hermitian
+single-query-bilinear|one|single-query|mixer.basis=s4d-lin mixer.readout=bilinear
 dual-linear|one|dual-linear|mixer.basis=s4d-lin
 s4d|one|s4d|mixer.basis=s4d-lin mixer.rope=false
 s4d-rope|one|s4d|mixer.basis=s4d-lin mixer.rope=true
-inv-hermitian|one|interdomain|mixer.basis=s4d-inv mixer.readout=hermitian
-legs-hermitian|one|interdomain|mixer.basis=s4d-legs mixer.readout=hermitian
 CELLS
 }
 
