@@ -125,7 +125,7 @@ static plan plan_make(const ida_cuda_interdomain *a, unsigned char *base, bool b
     p->n_seq = a->n_seq, p->h = a->h, p->g = a->g, p->per = a->h / a->g, p->r = a->r, p->d = a->d, p->m = a->m;
     p->mb = blocks(a->m), p->kb = blocks(a->r), p->vb = blocks(a->d), p->cb = p->kb > p->vb ? p->kb : p->vb;
     p->wide = p->tuned && (p->mb > 1 || p->cb > 1);
-    if (p->wide && bwd) p->tuned = p->wide = 0;
+    if (p->wide && bwd && p->mb > 1) p->tuned = p->wide = 0;
     p->vh = a->h * p->mb * p->cb;
     p->mp = p->tuned ? p->mb * MIX_TILE : a->m;
     p->chunk_limit = 1;
@@ -153,7 +153,7 @@ static plan plan_make(const ida_cuda_interdomain *a, unsigned char *base, bool b
     }
 
     const int64_t m2 = 2 * p->mp, g = a->g, record = mix_record_floats(p->mp), tasks = p->n_runs * a->h;
-    const int64_t record_runs = p->n_part_runs > p->n_runs ? p->n_part_runs : p->n_runs;
+    const int64_t tuned_runs = p->wide ? p->n_chunk_runs : p->n_part_runs, record_runs = vec_max(tuned_runs, p->n_runs);
     int64_t *cu = (int64_t *)take(&l, base, a->cu_device ? 0 : a->n_seq + 1, sizeof(int64_t));
     p->cu = a->cu_device ? a->cu_device : cu;
     p->run0 = (int64_t *)take(&l, base, p->n_runs + 1, sizeof(int64_t));
@@ -181,6 +181,10 @@ static plan plan_make(const ida_cuda_interdomain *a, unsigned char *base, bool b
         l.state_copy = (float *)take(&l, base, 2 * a->n_seq * g * a->m * (a->r + a->d), sizeof(float));
     if (bwd) {
         p->records = (float *)take(&l, base, record_runs * a->h * record, sizeof(float));
+        if (p->wide) {
+            p->links = (unsigned char *)take(&l, base, (p->n_chunks + a->n_seq) * a->h, mix_links_bytes(p->mb));
+            p->scan_records = (float *)take(&l, base, p->n_part_runs * p->vh * 2 * MIX_SCAN_RECORD, sizeof(float));
+        }
         p->sums = (double *)take(&l, base, g * record, sizeof(double));
         p->folded = (double *)take(&l, base, g * 2 * p->mp * p->mp, sizeof(double));
         if (p->per > 1) {
@@ -258,7 +262,7 @@ int ida_cuda_interdomain_bwd(const ida_cuda_interdomain *a, void *scratch, void 
     if (l.p.tuned) {
         if (l.p.split) mix_launch_parts64(&l.p, stream);
         mix_launch_states64(&l.p, stream);
-        status = mix_launch_bwd64(&l.p, l.n_tokens, stream);
+        status = l.p.wide ? mix_launch_bwd_wide(&l.p, l.n_tokens, stream) : mix_launch_bwd64(&l.p, l.n_tokens, stream);
         if (status != cudaSuccess) return status;
     }
     mix_launch_bwd_any(&l.p, a->bf16, l.any_ctas, stream);

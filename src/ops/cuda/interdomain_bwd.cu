@@ -120,7 +120,8 @@ IDA_DEV void run_task(const mix_params *p, const mix_maps *maps, unsigned char *
                     load_chunk(p, maps, base, 1, (int)at.h, (int)at.g, token - MIX_CHUNK, slot - p->h * MIX_SLOT, c > 1);
             }
             opaque(own), opaque(opp), opaque(u), opaque(u_own), opaque(u_opp), opaque(u_tile), opaque(u_column);
-            grad_scale(&dx, pw + ((part.last && c == n_chunks - 1 ? rows - 1 - centre : MIX_CHUNK) + centre) * 128, MIX_TILE, at.row);
+            grad_scale(&dx, pw + ((part.last && c == n_chunks - 1 ? rows - 1 - centre : MIX_CHUNK) + centre) * 128, MIX_TILE,
+                       at.row);
             if (FULL) {
                 uint32_t t[16];
                 pack_acc(t, dx.re);

@@ -1,6 +1,6 @@
-/* interdomain_bwd.cuh - between the products of interdomain_bwd.cu: scaling an accumulator by E_i = Lam^(i-c) on the way to an
- * operand, there and back, the moments of log Lam that are summed on the way back, and the gradient of the state. Invariant: a moment takes the very bits
- * that the products take. */
+/* interdomain_bwd.cuh - what the tuned backwards do between products: scaling an accumulator by E_i = Lam^(i-c) on the way to an
+ * operand, there and back, the moments of log Lam that are summed on the way back, and the gradient of the state. Invariant: a
+ * moment takes the very bits that the products take. */
 #ifndef IDA_OPS_CUDA_INTERDOMAIN_BWD_CUH
 #define IDA_OPS_CUDA_INTERDOMAIN_BWD_CUH
 

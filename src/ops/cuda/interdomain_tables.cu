@@ -195,6 +195,22 @@ __global__ void __launch_bounds__(THREADS) interdomain_tables__ctas_per_group(co
     for (int64_t i = start; i < mp * mp; i += step) put_gram(&p, g, i / mp, i % mp);
 }
 
+/* Entry i of a record of group g as its scans leave it. */
+__device__ double scans_sum(const mix_params *p, int64_t g, int64_t i) {
+    const int64_t mp = p->mp, m2 = 2 * mp, blocks = p->mb * p->cb, in_f = MIX_CHUNK * m2, mom = in_f + 2 * mp * mp;
+    if (i >= in_f && i < mom) return 0;
+    const int64_t row = i < in_f ? i / m2 : MIX_CHUNK, col = i < in_f ? i % m2 : i - mom, m = col % mp;
+    const int64_t e = row * 2 * MIX_TILE + col / mp * MIX_TILE + m % MIX_TILE;
+    double sum = 0;
+    for (int64_t run = 0; run < p->n_part_runs; run++)
+        for (int64_t h = g * p->per; h < (g + 1) * p->per; h++)
+            for (int64_t c = 0; c < p->cb; c++) {
+                const int64_t v = run * p->vh + h * blocks + m / MIX_TILE * p->cb + c;
+                for (int side = 0; side < 2; side++) sum += (double)p->scan_records[(v * 2 + side) * MIX_SCAN_RECORD + e];
+            }
+    return sum;
+}
+
 /* sums[g] = records of its runs and heads, in order. */
 __global__ void __launch_bounds__(THREADS) interdomain_records__sum_in_order(const __grid_constant__ mix_params p) {
     const int64_t record = mix_record_floats(p.mp), g = blockIdx.y, i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
@@ -203,6 +219,7 @@ __global__ void __launch_bounds__(THREADS) interdomain_records__sum_in_order(con
     const int64_t runs = mix_record_runs(&p, g);
     for (int64_t run = 0; run < runs; run++)
         for (int64_t h = g * p.per; h < (g + 1) * p.per; h++) sum += (double)p.records[(run * p.h + h) * record + i];
+    if (p.wide && mix_tuned(&p, g)) sum += scans_sum(&p, g, i);
     p.sums[g * record + i] = sum;
 }
 

@@ -40,6 +40,11 @@ typedef struct mix_tables {
  * moments of log Lam [2 mp]. */
 static inline __host__ __device__ int64_t mix_record_floats(int64_t mp) { return 128 * mp + 2 * mp * mp + 2 * mp; }
 
+/* What a scan of one side (keys, values) of a virtual head adds to that: of dF~ [64, 128 of its modes], of moments [128]. */
+enum { MIX_SCAN_RECORD = 64 * 128 + 128 };
+/* Bytes that the wide backward's stages hand on for a chunk and head: for each side 2 mb + 1 tiles (interdomain_wide_bwd.cu). */
+static inline __host__ __device__ int64_t mix_links_bytes(int64_t mb) { return 2 * (2 * mb + 1) * 8192; }
+
 /* The tuned path cuts long sequences into parts of whole chunks when there are too few sequences and heads to fill the chip. A
  * part that is not the last has full chunks only. slot: of the state before its first chunk. index, last: in its sequence.
  * States between parts are found by passes over pieces of the parts, small enough to fill the chip by themselves: a part of a
@@ -79,6 +84,8 @@ typedef struct mix_params {
     unsigned char *slots;               /* states before each chunk, and after the last, [slot, VH] */
     float *dk_head, *dv_head, *dx_head; /* per > 1: gradients by head [N,H,R], [N,H,D], [2,S,H,M,W] */
     float *records;                     /* [runs, H, record], runs of either kind */
+    unsigned char *links;               /* wide: between the stages of the backward [slot, H] (interdomain_wide_bwd.cu) */
+    float *scan_records;                /* wide: [n_part_runs, VH, 2, MIX_SCAN_RECORD] */
     double *sums, *folded;              /* [G, record]; [G, 2 mp mp] */
     float *work;                        /* generic: each CTA's own */
     int64_t work_floats, work_blocks;
@@ -104,9 +111,10 @@ typedef struct mix_maps {
 } mix_maps;
 cudaError_t mix_make_maps(mix_maps *maps, const mix_params *p, int64_t n_tokens);
 
-/* Runs of the records of group g. */
+/* Whether the tuned path takes group g, and the runs of its records. */
+static inline __device__ bool mix_tuned(const mix_params *p, int64_t g) { return p->tuned && p->t.chunk[g] == MIX_CHUNK; }
 static inline __device__ int64_t mix_record_runs(const mix_params *p, int64_t g) {
-    return p->tuned && p->t.chunk[g] == MIX_CHUNK ? p->n_part_runs : p->n_runs;
+    return !mix_tuned(p, g) ? p->n_runs : p->wide ? p->n_chunk_runs : p->n_part_runs;
 }
 
 static inline __host__ __device__ int64_t mix_chunks(int64_t tokens) { return (tokens + MIX_CHUNK - 1) / MIX_CHUNK; }
@@ -121,6 +129,7 @@ void mix_launch_parts64(const mix_params *p, cudaStream_t stream);  /* x_part */
 void mix_launch_states64(const mix_params *p, cudaStream_t stream); /* slots, state_out */
 cudaError_t mix_launch_out_wide(const mix_params *p, int64_t n_tokens, cudaStream_t stream);
 cudaError_t mix_launch_bwd64(const mix_params *p, int64_t n_tokens, cudaStream_t stream);
+cudaError_t mix_launch_bwd_wide(const mix_params *p, int64_t n_tokens, cudaStream_t stream);
 void mix_launch_fwd_any(const mix_params *p, bool bf16, int ctas, cudaStream_t stream);
 void mix_launch_bwd_any(const mix_params *p, bool bf16, int ctas, cudaStream_t stream);
 /* x_part or dx_part from x_piece: which = 0 states, in order; 1 gradients, from the last piece. */
