@@ -125,7 +125,6 @@ static plan plan_make(const ida_cuda_interdomain *a, unsigned char *base, bool b
     p->n_seq = a->n_seq, p->h = a->h, p->g = a->g, p->per = a->h / a->g, p->r = a->r, p->d = a->d, p->m = a->m;
     p->mb = blocks(a->m), p->kb = blocks(a->r), p->vb = blocks(a->d), p->cb = p->kb > p->vb ? p->kb : p->vb;
     p->wide = p->tuned && (p->mb > 1 || p->cb > 1);
-    if (p->wide && bwd && p->mb > 1) p->tuned = p->wide = 0;
     p->vh = a->h * p->mb * p->cb;
     p->mp = p->tuned ? p->mb * MIX_TILE : a->m;
     p->chunk_limit = 1;
@@ -183,6 +182,7 @@ static plan plan_make(const ida_cuda_interdomain *a, unsigned char *base, bool b
         p->records = (float *)take(&l, base, record_runs * a->h * record, sizeof(float));
         if (p->wide) {
             p->links = (unsigned char *)take(&l, base, (p->n_chunks + a->n_seq) * a->h, mix_links_bytes(p->mb));
+            p->halves = (unsigned char *)take(&l, base, (p->n_chunks + a->n_seq) * a->h, mix_halves_bytes(p->mb));
             p->scan_records = (float *)take(&l, base, p->n_part_runs * p->vh * 2 * MIX_SCAN_RECORD, sizeof(float));
         }
         p->sums = (double *)take(&l, base, g * record, sizeof(double));

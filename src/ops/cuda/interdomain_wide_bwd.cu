@@ -2,92 +2,184 @@
  * before each chunk in slots (interdomain_states__tile64) and, from stage to stage, links in device memory.
  *   chains, chunks in any order:  S, a, conj(c), B, P and dP, dconj(c), da, dT, dS; dQ; dG, dP^T B + S^T dT of dF~, moments of
  *     readers and writers. Links of a chunk and head: for the keys dT and dS, for the values B and P.
- *   scan, from the last chunk to the first, keys and values each by themselves:  dX~ = dX^ + dT^T Q | B^T dO,
- *     dK = dS^T Q + F~ dX^_k, dV = P^T dO + F~ dX^_v, K dX^_k^T | V dX^_v^T of dF~, moments of the state.
+ *   scan (interdomain_wide_scan.cu), from the last chunk to the first:  what follows from dX^, the gradient of the state.
+ * One block of modes: one kernel does the chains. Two: there is no room for both, and three kernels do a third each, with what is
+ * in shared memory between the thirds laid down in p->halves: interdomain_chains__wide to a, interdomain_gram__wide to B,
+ * interdomain_scores__wide the rest; the first two take a block of modes.
  * Invariant: between two barriers no tile is both written and read by different warps. */
-#include "ops/cuda/interdomain_wide.cuh"
+#include "ops/cuda/interdomain_wide_bwd.cuh"
 
-enum { THREADS = 256 };
-
-/* ---- chains. Warpgroup 0 does the column of S, warpgroup 1 that of dP (interdomain_bwd.cu), with tiles SIDE bytes further:
- * dO, V and X_v where the other has Q, K and X_k. Both blocks of columns. */
-enum {
-    BLOCKS = 2,
-    CH_F = 0,
-    CH_GG = CH_F + 2 * TILE,
-    CH_E = CH_GG + 2 * PANEL,
-    CH_MOMENT = CH_E + 8192, /* 8 warps x 128 floats */
-    CH_SIDES = CH_MOMENT + 4096,
-    CH_Q = CH_SIDES,
-    CH_LEFT = CH_Q,              /* once Q is read: a, then B | dconj(c), then dT */
-    CH_P = CH_Q + BLOCKS * TILE, /* low bytes of a | dconj(c), then P | dS; right behind B | dT: a link is one copy */
-    CH_S = CH_P + TILE,          /* S | dP, then dQ */
-    CH_K = CH_S + TILE,
-    CH_X = CH_K + BLOCKS * TILE,
-    SIDE = CH_X + BLOCKS * PANEL - CH_SIDES,
-    CH_BAR = CH_SIDES + 2 * SIDE, /* tiles, X_k, X_v */
-    CH_BYTES = CH_BAR + 64 + 1024,
-    LINK = 3 * TILE
+/* Warpgroup 0 does the column of S, warpgroup 1 that of dP (interdomain_bwd.cu), with tiles `SIDE` bytes further: dO, V and X_v
+ * where the other has Q, K and X_k. */
+template <int CB> struct chain_map {
+    enum {
+        F = 0,
+        GG = F + 2 * TILE,
+        E = GG + 2 * PANEL,
+        MOMENT = E + 8192, /* 8 warps x 128 floats */
+        SIDES = MOMENT + 4096,
+        LEFT = SIDES,          /* Q; once that is read a, then B | dO; dconj(c), then dT */
+        LOW = LEFT + 2 * TILE, /* low bytes of a | dconj(c), then P | dS. Right behind B | dT: a link is one copy */
+        S = LOW + TILE,      /* S | dP, then dQ */
+        K = S + TILE,
+        X = K + CB * TILE,
+        SIDE = X + CB * PANEL - SIDES,
+        BAR = SIDES + 2 * SIDE, /* tiles, X_k, X_v */
+        BYTES = BAR + 64 + 1024
+    };
 };
+/* What a third leaves of a block of modes on one side, in the order of chain_map: LEFT, LOW, S. */
+enum { HALF = 4 * TILE };
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-/* side: 0 keys, 1 values */
-IDA_DEV unsigned char *link_at(const mix_params *p, int slot, int64_t h, int side) {
-    return p->links + ((slot * p->h + h) * 2 + side) * LINK;
-}
-IDA_DEV unsigned char *slot_at(const mix_params *p, int slot, int64_t h, int c, int side) {
-    return p->slots + (slot * p->vh + h * BLOCKS + c) * MIX_SLOT + side * PANEL;
+IDA_DEV unsigned char *half_at(const mix_params *p, int slot, int64_t h, int b, int side) {
+    return p->halves + (((slot * p->h + h) * 2 + b) * 2 + side) * HALF;
 }
 
-IDA_DEV void chain_tiles(const mix_maps *maps, uint32_t base, int h, int g, int token) {
-    const uint32_t bar = base + CH_BAR;
-    mbar_expect(bar, 4 * BLOCKS * TILE);
+/* Where a thread is: base of shared memory, its warpgroup's side and the other's; u: units of 16 bytes (tiles.h). */
+typedef struct chain {
+    int wg, warp, lane;
+    uint32_t base, own, opp, u, u_own, u_tile, place, place_t;
+} chain;
+IDA_DEV chain chain_at(uint32_t base, int side, int wg, int thread) {
+    chain c;
+    c.wg = wg, c.warp = thread / 32 % 4, c.lane = thread % 32;
+    c.base = base, c.own = base + (uint32_t)(wg * side), c.opp = base + (uint32_t)((1 - wg) * side);
+    c.u = base >> 4, c.u_own = c.u + (uint32_t)(wg * (side / 16)), c.u_tile = c.u + (uint32_t)(wg * (TILE / 16));
+    c.place = frag_place(c.warp, c.lane), c.place_t = frag_t_place(c.warp, c.lane);
+    return c;
+}
+IDA_DEV void chain_opaque(chain *c) { opaque(c->own), opaque(c->opp), opaque(c->u), opaque(c->u_own), opaque(c->u_tile); }
+IDA_DEV spot chain_spot(const chain *c) {
+    spot at = {};
+    at.wg = c->wg, at.warp = c->warp, at.lane = c->lane, at.row = 16 * c->warp + c->lane / 4;
+    return at;
+}
+
+/* ---- loads, by one thread */
+template <int CB> IDA_DEV void load_tiles(const mix_maps *maps, uint32_t base, int h, int g, int token) {
+    typedef chain_map<CB> at;
+    const uint32_t bar = base + at::BAR;
+    mbar_expect(bar, 4 * CB * TILE);
 #pragma unroll
-    for (int c = 0; c < BLOCKS; c++) {
-        tensor_load(base + CH_Q + c * TILE, &maps->q, c * MIX_TILE, h, token, bar);
-        tensor_load(base + CH_K + c * TILE, &maps->k, c * MIX_TILE, g, token, bar);
-        tensor_load(base + SIDE + CH_Q + c * TILE, &maps->dout, c * MIX_TILE, h, token, bar);
-        tensor_load(base + SIDE + CH_K + c * TILE, &maps->v, c * MIX_TILE, g, token, bar);
+    for (int c = 0; c < CB; c++) {
+        tensor_load(base + at::LEFT + c * TILE, &maps->q, c * MIX_TILE, h, token, bar);
+        tensor_load(base + at::K + c * TILE, &maps->k, c * MIX_TILE, g, token, bar);
+        tensor_load(base + at::SIDE + at::LEFT + c * TILE, &maps->dout, c * MIX_TILE, h, token, bar);
+        tensor_load(base + at::SIDE + at::K + c * TILE, &maps->v, c * MIX_TILE, g, token, bar);
     }
 }
-IDA_DEV void chain_x(const mix_params *p, uint32_t base, int slot, int64_t h, int side) {
-    const uint32_t bar = base + CH_BAR + 8 + 8 * side;
-    mbar_expect(bar, BLOCKS * PANEL);
+template <int CB> IDA_DEV void load_x(const mix_params *p, uint32_t base, int slot, int64_t v, int side) {
+    typedef chain_map<CB> at;
+    const uint32_t bar = base + at::BAR + 8 + 8 * side;
+    mbar_expect(bar, CB * PANEL);
 #pragma unroll
-    for (int c = 0; c < BLOCKS; c++)
-        bulk_load(base + side * SIDE + CH_X + c * PANEL, slot_at(p, slot, h, c, side), PANEL, bar);
+    for (int c = 0; c < CB; c++)
+        bulk_load(base + side * at::SIDE + at::X + c * PANEL, slot_at(p, slot, v + c, side), PANEL, bar);
 }
-/* To L2: what a chunk's chain_tiles and chain_x of the keys will ask for. */
-IDA_DEV void chain_prefetch(const mix_params *p, const mix_maps *maps, int h, int g, int token, int slot) {
+/* To L2: what a chunk's load_tiles and load_x of the keys will ask for. */
+template <int CB> IDA_DEV void prefetch(const mix_params *p, const mix_maps *maps, int h, int g, int token, int slot, int64_t v) {
 #pragma unroll
-    for (int c = 0; c < BLOCKS; c++) {
+    for (int c = 0; c < CB; c++) {
         tensor_prefetch(&maps->q, c * MIX_TILE, h, token);
         tensor_prefetch(&maps->k, c * MIX_TILE, g, token);
         tensor_prefetch(&maps->dout, c * MIX_TILE, h, token);
         tensor_prefetch(&maps->v, c * MIX_TILE, g, token);
-        bulk_prefetch(slot_at(p, slot, h, c, 0), PANEL);
+        bulk_prefetch(slot_at(p, slot, v + c, 0), PANEL);
     }
 }
-/* Rows of tiles past the sequence's end are another's: zeros instead. By 256 threads. */
-template <int N> IDA_DEV void clear_rows(const uint32_t (&tiles)[N], int rows, int thread) {
-    for (int i = rows * 8 + thread; i < 512; i += THREADS)
+
+/* ---- the chains */
+/* S, a | dP, dconj(c), their low bytes. Waits for X; the tiles are there. */
+template <int CB> IDA_DEV void chain_first(const chain *c, const e_tables *e, int phase) {
+    typedef chain_map<CB> at;
+    float s[32], t[64];
+    uint32_t low[16], pairs[32];
+    touch(s);
+    wg_fence();
 #pragma unroll
-        for (int k = 0; k < N; k++)
-            asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(tiles[k] + (uint32_t)(i * 16)), "r"(0) : "memory");
+    for (int kk = 0; kk < 4 * CB; kk++) {
+        const int of = (kk / 4) * TILE + (kk % 4) * K_STEP;
+        mma_ss<0, 0>(s, desc_k(c->u_own, at::LEFT + of), desc_k(c->u_own, at::K + of), kk > 0);
+    }
+    wg_commit();
+    mbar_wait(c->base + at::BAR + 8, phase);
+    if (c->wg) mbar_wait(c->base + at::BAR + 16, phase);
+    touch(t);
+    wg_fence();
+#pragma unroll
+    for (int kk = 0; kk < 4 * CB; kk++)
+        mma_ss<0, 0>(t, desc_k(c->u_own, at::LEFT + (kk / 4) * TILE + (kk % 4) * K_STEP),
+                     desc_k(c->u_own, at::X + (kk / 4) * PANEL + (kk % 4) * K_STEP), kk > 0);
+    wg_commit();
+    wg_wait<1>();
+    touch(s);
+    pack_tril(low, s, c->warp, c->lane);
+    st_packed(c->own + at::S, c->place, low);
+    wg_fence();
+#pragma unroll
+    for (int kk = 0; kk < 4; kk++) mma_rs<1>(t, low + 4 * kk, desc_mn(c->u, at::F + kk * MN_STEP, TILE), 1);
+    wg_commit();
+    wg_wait<0>();
+    touch(t);
+    times_e_low(pairs, t, e, c->own + at::LOW, c->warp, c->lane, true);
+    bar_sync(2 + c->wg, 128); /* its last reading of Q | dO */
+    st_packed(c->own + at::LEFT, c->place, pairs);
+    st_packed(c->own + at::LEFT + TILE, c->place, pairs + 16);
     fence_async();
 }
 
-IDA_DEV void chain_task(const mix_params *p, const mix_maps *maps, unsigned char *smem, uint32_t base, int run, int64_t h, int wg,
-                        int thread) {
-    spot at;
-    at.wg = wg, at.warp = thread / 32 % 4, at.lane = thread % 32, at.row = 16 * at.warp + at.lane / 4, at.m0 = at.c0 = 0;
-    at.h = h, at.g = h / p->per, at.s = 0;
-    const e_tables e = {reinterpret_cast<const float4 *>(smem + CH_E), reinterpret_cast<const float4 *>(smem + CH_E) + 256};
-    float *warp_moment = reinterpret_cast<float *>(smem + CH_MOMENT) + (thread / 32) * 128;
-    const int warp = at.warp, lane = at.lane;
-    const uint32_t bar = base + CH_BAR, place = frag_place(warp, lane), place_t = frag_t_place(warp, lane);
-    uint32_t own = base + wg * SIDE, opp = base + (1 - wg) * SIDE, u = base >> 4, u_own = u + wg * (SIDE / 16);
-    uint32_t u_tile = u + wg * (TILE / 16), u_panel = u + wg * (PANEL / 16);
+/* dg (re | im) += a^T dconj(c): of a block of either, whose two tiles begin at a and d.
+ * re: a_re^T dc_re + sign a_im^T dc_im;  sign im: a_im^T dc_re - sign a_re^T dc_im. Signs go on A in registers. */
+IDA_DEV void gram_grad(float (&dg)[32], uint32_t (&signed_a)[16], const chain *c, int a, int d, bool hermitian) {
+    const uint32_t flip = (c->wg != 0) == hermitian ? 0x80008000u : 0u;
+#pragma unroll
+    for (int kk = 0; kk < 4; kk++) {
+        ldsm_t(signed_a + 4 * kk, c->base + a + (1 - c->wg) * TILE + kk * MN_STEP + c->place_t);
+#pragma unroll
+        for (int i = 0; i < 4; i++) signed_a[4 * kk + i] ^= flip;
+    }
+    wg_fence();
+#pragma unroll
+    for (int kk = 0; kk < 4; kk++)
+        mma_ss<1, 1>(dg, desc_mn(c->u_tile, a + kk * MN_STEP, TILE), desc_mn(c->u, d + kk * MN_STEP, TILE), 1);
+#pragma unroll
+    for (int kk = 0; kk < 4; kk++) mma_rs<1>(dg, signed_a + 4 * kk, desc_mn(c->u, d + TILE + kk * MN_STEP, TILE), 1);
+}
+IDA_DEV void store_gram(float *to, int64_t stride, float (&dg)[32], const chain *c, bool hermitian) {
+    const spot at = chain_spot(c);
+#pragma unroll
+    for (int i = 0; i < 32; i++) dg[i] = c->wg && !hermitian ? -dg[i] : dg[i];
+    store_acc(to, stride, dg, 64, 64, &at);
+}
+/* df (re | im columns) += dP^T B + S^T dT */
+IDA_DEV void reader_grad(float (&df)[32], const chain *c, int left, int s, int side) {
+#pragma unroll
+    for (int kk = 0; kk < 4; kk++) {
+        mma_ss<1, 1>(df, desc_mn(c->u, side + s + kk * MN_STEP, TILE), desc_mn(c->u_tile, left + kk * MN_STEP, TILE), 1);
+        mma_ss<1, 1>(df, desc_mn(c->u, s + kk * MN_STEP, TILE), desc_mn(c->u_tile, side + left + kk * MN_STEP, TILE), 1);
+    }
+}
+/* Moments of the warps, [8][128] re | im, to those of a record. Before it a barrier. */
+IDA_DEV void store_moments(float *mom, int64_t mp, const float *of_warps, int thread) {
+    if (thread >= 128) return;
+    float sum = 0;
+    for (int i = 0; i < 8; i++) sum += of_warps[i * 128 + thread];
+    mom[thread / 64 * mp + thread % 64] = sum;
+}
+
+/* MB = 1: the chains, whole; b = 0. MB = 2: their first third, of modes block b. */
+template <int MB, int CB>
+IDA_DEV void chains_task(const mix_params *p, const mix_maps *maps, unsigned char *smem, uint32_t base, int run, int64_t h, int b,
+                         int wg, int thread) {
+    typedef chain_map<CB> at;
+    const int64_t g = h / p->per, v = (h * MB + b) * CB;
+    const float4 *tables = reinterpret_cast<const float4 *>(smem + at::E);
+    const e_tables e = {tables, tables + 256};
+    float *moments = reinterpret_cast<float *>(smem + at::MOMENT);
+    const uint32_t bar = base + at::BAR;
+    chain c = chain_at(base, at::SIDE, wg, thread);
+    uint32_t u_panel = c.u + wg * (PANEL / 16);
     float df[32], dg[32];
 #pragma unroll
     for (int i = 0; i < 32; i++) df[i] = dg[i] = 0;
@@ -95,125 +187,88 @@ IDA_DEV void chain_task(const mix_params *p, const mix_maps *maps, unsigned char
 
     int64_t left = chunk_run(p, run + 1) - chunk_run(p, run);
     chunk_walk next = chunk_open(p, chunk_run(p, run));
-    if (left > 0 && thread == 0) {
-        chain_tiles(maps, base, (int)h, (int)at.g, next.token);
-        chain_x(p, base, next.slot, h, 0);
-        chain_x(p, base, next.slot, h, 1);
+    if (thread == 0) {
+        load_tiles<CB>(maps, base, (int)h, (int)g, next.token);
+        load_x<CB>(p, base, next.slot, v, 0);
+        load_x<CB>(p, base, next.slot, v, 1);
     }
-    for (; left > 0; left--) {
+    for (; left > 0; left--, phase ^= 1) {
         const int token = next.token, rows = next.rows, slot = next.slot;
         if (left > 1) chunk_next(p, &next);
-        opaque(own), opaque(opp), opaque(u), opaque(u_own), opaque(u_tile), opaque(u_panel);
+        chain_opaque(&c), opaque(u_panel);
         mbar_wait(bar, phase);
         if (rows < MIX_CHUNK) {
-            const uint32_t far = base + SIDE, tiles[8] = {base + CH_Q, base + CH_Q + TILE, base + CH_K, base + CH_K + TILE,
-                                                          far + CH_Q,  far + CH_Q + TILE,  far + CH_K,  far + CH_K + TILE};
-            clear_rows(tiles, rows, thread);
+#pragma unroll
+            for (int side = 0; side < 2; side++) {
+                clear_rows<CB>(base + side * at::SIDE + at::LEFT, rows, thread);
+                clear_rows<CB>(base + side * at::SIDE + at::K, rows, thread);
+            }
             bar_sync(1, THREADS);
         }
-
-        /* S, a | dP, dconj(c) */
-        uint32_t pairs[32];
-        {
-            float s[32], t[64];
-            uint32_t low[16];
-            touch(s);
-            wg_fence();
-#pragma unroll
-            for (int kk = 0; kk < 4 * BLOCKS; kk++) {
-                const int of = (kk / 4) * TILE + (kk % 4) * K_STEP;
-                mma_ss<0, 0>(s, desc_k(u_own, CH_Q + of), desc_k(u_own, CH_K + of), kk > 0);
-            }
-            wg_commit();
-            mbar_wait(bar + 8, phase);
-            if (wg) mbar_wait(bar + 16, phase);
-            touch(t);
-            wg_fence();
-#pragma unroll
-            for (int kk = 0; kk < 4 * BLOCKS; kk++)
-                mma_ss<0, 0>(t, desc_k(u_own, CH_Q + (kk / 4) * TILE + (kk % 4) * K_STEP),
-                             desc_k(u_own, CH_X + (kk / 4) * PANEL + (kk % 4) * K_STEP), kk > 0);
-            wg_commit();
-            wg_wait<1>();
-            touch(s);
-            pack_tril(low, s, warp, lane);
-            st_packed(own + CH_S, place, low);
-            wg_fence();
-#pragma unroll
-            for (int kk = 0; kk < 4; kk++) mma_rs<1>(t, low + 4 * kk, desc_mn(u, CH_F + kk * MN_STEP, TILE), 1);
-            wg_commit();
-            wg_wait<0>();
-            touch(t);
-            times_e_low(pairs, t, &e, own + CH_P, warp, lane, true);
-            bar_sync(2 + wg, 128); /* its last reading of Q | dO */
-            st_packed(own + CH_LEFT, place, pairs);
-            st_packed(own + CH_LEFT + TILE, place, pairs + 16);
-        }
-        fence_async();
+        chain_first<CB>(&c, &e, phase);
         bar_sync(1, THREADS);
         if (left > 1 && thread == 0) {
-            chain_x(p, base, next.slot, h, 1);
-            chain_prefetch(p, maps, (int)h, (int)at.g, next.token, next.slot);
+            load_x<CB>(p, base, next.slot, v, 1);
+            prefetch<CB>(p, maps, (int)h, (int)g, next.token, next.slot, v);
+        }
+        if (MB == 2) {
+            if (thread == 0) {
+                bulk_store(half_at(p, slot, h, b, 0), base + at::LEFT, HALF);
+                bulk_store(half_at(p, slot, h, b, 1), base + at::SIDE + at::LEFT, HALF);
+                bulk_commit();
+                bulk_wait_read<0>();
+                if (left > 1) {
+                    load_tiles<CB>(maps, base, (int)h, (int)g, next.token);
+                    load_x<CB>(p, base, next.slot, v, 0);
+                }
+            }
+            continue;
         }
 
         /* conj(c) | da, the moments, and dG */
+        uint32_t pairs[32];
         {
             float t[64];
+            uint32_t signed_a[16];
             touch(t);
             touch(dg);
             wg_fence();
 #pragma unroll
             for (int kk = 0; kk < 8; kk++)
-                mma_ss<0, 0>(t, desc_k(u_own, CH_LEFT + (kk / 4) * TILE + (kk % 4) * K_STEP),
-                             desc_k(u, CH_GG + (kk / 4) * PANEL + (kk % 4) * K_STEP), kk > 0);
+                mma_ss<0, 0>(t, desc_k(c.u_own, at::LEFT + (kk / 4) * TILE + (kk % 4) * K_STEP),
+                             desc_k(c.u, at::GG + (kk / 4) * PANEL + (kk % 4) * K_STEP), kk > 0);
             wg_commit();
-            /* re: a_re^T dc_re + sign a_im^T dc_im;  sign im: a_im^T dc_re - sign a_re^T dc_im. Signs go on A in registers */
-            const uint32_t flip = (wg != 0) == (p->hermitian != 0) ? 0x80008000u : 0u;
-            uint32_t signed_a[16];
-#pragma unroll
-            for (int kk = 0; kk < 4; kk++) {
-                ldsm_t(signed_a + 4 * kk, base + CH_LEFT + (1 - wg) * TILE + kk * MN_STEP + place_t);
-#pragma unroll
-                for (int i = 0; i < 4; i++) signed_a[4 * kk + i] ^= flip;
-            }
-            wg_fence();
-#pragma unroll
-            for (int kk = 0; kk < 4; kk++)
-                mma_ss<1, 1>(dg, desc_mn(u_tile, CH_LEFT + kk * MN_STEP, TILE),
-                             desc_mn(u, SIDE + CH_LEFT + kk * MN_STEP, TILE), 1);
-#pragma unroll
-            for (int kk = 0; kk < 4; kk++)
-                mma_rs<1>(dg, signed_a + 4 * kk, desc_mn(u, SIDE + CH_LEFT + TILE + kk * MN_STEP, TILE), 1);
+            gram_grad(dg, signed_a, &c, at::LEFT, at::SIDE + at::LEFT, p->hermitian);
             wg_commit();
             wg_wait<0>();
             touch(t);
             touch(dg);
-            back_e(pairs, warp_moment, t, &e, opp + CH_LEFT, opp + CH_P, place, warp, lane, true);
+            back_e(pairs, moments + (thread / 32) * 128, t, &e, c.opp + at::LEFT, c.opp + at::LOW, c.place, c.warp, c.lane, true);
         }
         bar_sync(1, THREADS);
 
         /* B, P | dT, dS */
-        st_packed(own + CH_LEFT, place, pairs);
-        st_packed(own + CH_LEFT + TILE, place, pairs + 16);
+        st_packed(c.own + at::LEFT, c.place, pairs);
+        st_packed(c.own + at::LEFT + TILE, c.place, pairs + 16);
+        uint32_t low[16];
         {
             float s[32];
-            uint32_t low[16];
             touch(s);
             wg_fence();
 #pragma unroll
             for (int kk = 0; kk < 8; kk++)
-                mma_rs<0>(s, pairs + 4 * kk, desc_k(u, CH_F + (kk / 4) * TILE + (kk % 4) * K_STEP), kk > 0);
+                mma_rs<0>(s, pairs + 4 * kk, desc_k(c.u, at::F + (kk / 4) * TILE + (kk % 4) * K_STEP), kk > 0);
             wg_commit();
             wg_wait<0>();
             touch(s);
-            pack_tril(low, s, warp, lane);
-            st_packed(own + CH_P, place, low);
+            pack_tril(low, s, c.warp, c.lane);
+            st_packed(c.own + at::LOW, c.place, low);
         }
         fence_async();
         bar_sync(1, THREADS);
         if (thread == 0) {
-            bulk_store(link_at(p, slot, h, 1), base + CH_LEFT, LINK);
-            bulk_store(link_at(p, slot, h, 0), base + SIDE + CH_LEFT, LINK);
+            bulk_store(link_at<1>(p, slot, h, 1), base + at::LEFT, wide_link<1>::BYTES);
+            bulk_store(link_at<1>(p, slot, h, 0), base + at::SIDE + at::LEFT, wide_link<1>::BYTES);
             bulk_commit();
         }
 
@@ -223,17 +278,13 @@ IDA_DEV void chain_task(const mix_params *p, const mix_maps *maps, unsigned char
         wg_fence();
 #pragma unroll
         for (int kk = 0; kk < 4; kk++)
-            mma_ss<0, 1>(dq, desc_k(u, SIDE + CH_P + kk * K_STEP), desc_mn(u_tile, CH_K + kk * MN_STEP, TILE), kk > 0);
+            mma_ss<0, 1>(dq, desc_k(c.u, at::SIDE + at::LOW + kk * K_STEP), desc_mn(c.u_tile, at::K + kk * MN_STEP, TILE),
+                         kk > 0);
 #pragma unroll
         for (int kk = 0; kk < 8; kk++)
-            mma_ss<0, 1>(dq, desc_k(u, SIDE + CH_LEFT + (kk / 4) * TILE + (kk % 4) * K_STEP),
-                         desc_mn(u_panel, CH_X + kk * MN_STEP, PANEL), 1);
-        /* dF~, re | im columns */
-#pragma unroll
-        for (int kk = 0; kk < 4; kk++) {
-            mma_ss<1, 1>(df, desc_mn(u, SIDE + CH_S + kk * MN_STEP, TILE), desc_mn(u_tile, CH_LEFT + kk * MN_STEP, TILE), 1);
-            mma_ss<1, 1>(df, desc_mn(u, CH_S + kk * MN_STEP, TILE), desc_mn(u_tile, SIDE + CH_LEFT + kk * MN_STEP, TILE), 1);
-        }
+            mma_ss<0, 1>(dq, desc_k(c.u, at::SIDE + at::LEFT + (kk / 4) * TILE + (kk % 4) * K_STEP),
+                         desc_mn(u_panel, at::X + kk * MN_STEP, PANEL), 1);
+        reader_grad(df, &c, at::LEFT, at::S, at::SIDE);
         wg_commit();
         wg_wait<0>();
         touch(dq);
@@ -243,300 +294,322 @@ IDA_DEV void chain_task(const mix_params *p, const mix_maps *maps, unsigned char
             bulk_wait_read<0>(); /* the links */
             fence_async();
             if (left > 1) {
-                chain_tiles(maps, base, (int)h, (int)at.g, next.token);
-                chain_x(p, base, next.slot, h, 0);
+                load_tiles<CB>(maps, base, (int)h, (int)g, next.token);
+                load_x<CB>(p, base, next.slot, v, 0);
             }
         }
-        /* out: through the warp's own rows of a tile that nobody reads any more */
-        uint32_t t[16];
-        pack_acc(t, dq);
-        st_packed(own + CH_S, place, t);
+        /* through the warp's own rows of a tile that nobody reads any more */
+        pack_acc(low, dq);
+        st_packed(c.own + at::S, c.place, low);
         __syncwarp();
-        store_rows<8>((__nv_bfloat16 *)p->dq + (token * p->h + h) * p->r + wg * MIX_TILE, p->h * p->r, own + CH_S, 0, rows,
-                      (int)p->r - wg * MIX_TILE, warp, lane);
-        phase ^= 1;
+        store_rows<8>((__nv_bfloat16 *)p->dq + (token * p->h + h) * p->r + wg * MIX_TILE, p->h * p->r, c.own + at::S, 0, rows,
+                      (int)p->r - wg * MIX_TILE, c.warp, c.lane);
     }
+    if (thread == 0) bulk_wait();
+    if (MB == 2) return;
 
-    float *record = p->records + blockIdx.x * mix_record_floats(MIX_TILE), *to_dg = record + 64 * 128 + wg * 4096,
-          *mom = record + 64 * 128 + 2 * 4096;
-    store_acc(record + 64 * wg, 128, df, 64, 64, &at);
-#pragma unroll
-    for (int i = 0; i < 32; i++) dg[i] = wg && !p->hermitian ? -dg[i] : dg[i];
-    store_acc(to_dg, 64, dg, 64, 64, &at);
+    const spot here = chain_spot(&c);
+    float *record = p->records + (run * p->h + h) * mix_record_floats(MIX_TILE), *to_dg = record + 64 * 128;
+    store_acc(record + 64 * wg, 128, df, 64, 64, &here);
+    store_gram(to_dg + wg * 4096, 64, dg, &c, p->hermitian);
     bar_sync(1, THREADS);
-    if (thread < 128) {
-        float sum = 0;
-        const float *of_warps = reinterpret_cast<const float *>(smem + CH_MOMENT);
-        for (int i = 0; i < 8; i++) sum += of_warps[i * 128 + thread];
-        mom[thread] = sum;
+    store_moments(to_dg + 2 * 4096, MIX_TILE, moments, thread);
+}
+#endif
+
+/* MB = 2: a CTA for each block of modes. */
+template <int MB, int CB> __global__ void __launch_bounds__(THREADS, 1)
+    interdomain_chains__wide(const __grid_constant__ mix_params p, const __grid_constant__ mix_maps maps) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    typedef chain_map<CB> at;
+    extern __shared__ unsigned char raw[];
+    unsigned char *smem = raw + ((1024 - (smem_at(raw) & 1023)) & 1023);
+    const uint32_t base = smem_at(smem);
+    const int thread = (int)threadIdx.x, run = (int)(blockIdx.x / (p.h * MB)), wg = __shfl_sync(~0u, thread / 128, 0);
+    const int64_t h = blockIdx.x / MB % p.h, g = h / p.per;
+    const int b = (int)(blockIdx.x % MB);
+    if (p.t.chunk[g] != MIX_CHUNK) return;
+    for (int i = 0; i < 2; i++) copy16(smem + at::F + i * TILE, p.t.f16 + ((g * 2 + i) * MB + b) * TILE, TILE, thread, THREADS);
+    if (MB == 1) copy16(smem + at::GG, p.t.gg16 + g * 2 * PANEL, 2 * PANEL, thread, THREADS);
+    for (int i = thread; i < 1024; i += THREADS) reinterpret_cast<float *>(smem + at::MOMENT)[i] = 0;
+    float4 *tables = reinterpret_cast<float4 *>(smem + at::E);
+    e_fill(tables, tables + 256, p.t.pw + g * MIX_POWERS * MB * 128 + b * MIX_TILE, MB * MIX_TILE, thread);
+    if (thread == 0)
+        for (int i = 0; i < 3; i++) mbar_init(base + at::BAR + 8 * i, 1);
+    fence_async();
+    __syncthreads();
+    chains_task<MB, CB>(&p, &maps, smem, base, run, h, b, wg, thread);
+#else
+    __trap(); /* not for this chip: a build without sm_90a must not leave its outputs unwritten */
+#endif
+}
+
+/* ---- two blocks of modes, second third: conj(c), B | da, dT of block b from both blocks of a | dconj(c) */
+enum {
+    GR_GG = 0, /* of conj(c)_b: a panel for each 64 columns of a, re of both blocks, then im */
+    GR_E = GR_GG + 4 * PANEL,
+    GR_MOMENT = GR_E + 8192,
+    GR_LEFT = GR_MOMENT + 4096, /* of block b, as in chain_map */
+    GR_LOW = GR_LEFT + 2 * TILE,
+    GR_S = GR_LOW + TILE,
+    GR_OTHER = GR_S + TILE, /* a | dconj(c) of the other block */
+    GR_SIDE = GR_OTHER + 2 * TILE - GR_LEFT,
+    GR_BAR = GR_LEFT + 2 * GR_SIDE,
+    GR_BYTES = GR_BAR + 64 + 1024
+};
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+IDA_DEV void load_halves(const mix_params *p, uint32_t base, int slot, int64_t h, int b) {
+    const uint32_t bar = base + GR_BAR;
+    mbar_expect(bar, 2 * GR_SIDE);
+#pragma unroll
+    for (int side = 0; side < 2; side++) {
+        bulk_load(base + side * GR_SIDE + GR_LEFT, half_at(p, slot, h, b, side), HALF, bar);
+        bulk_load(base + side * GR_SIDE + GR_OTHER, half_at(p, slot, h, 1 - b, side), 2 * TILE, bar);
+    }
+}
+IDA_DEV void gram_task(const mix_params *p, unsigned char *smem, uint32_t base, int run, int64_t h, int b, int wg, int thread) {
+    const float4 *tables = reinterpret_cast<const float4 *>(smem + GR_E);
+    const e_tables e = {tables, tables + 256};
+    float *moments = reinterpret_cast<float *>(smem + GR_MOMENT);
+    chain c = chain_at(base, GR_SIDE, wg, thread);
+    uint32_t u_gg = c.u + (uint32_t)(b * (PANEL / 16)), u_other = c.u + (uint32_t)((1 - b) * (PANEL / 16));
+    float df[32], dg[32], dg_other[32]; /* dg_other: of the other block of a */
+#pragma unroll
+    for (int i = 0; i < 32; i++) df[i] = dg[i] = dg_other[i] = 0;
+    int phase = 0;
+    int64_t left = chunk_run(p, run + 1) - chunk_run(p, run);
+    chunk_walk next = chunk_open(p, chunk_run(p, run));
+    if (thread == 0) load_halves(p, base, next.slot, h, b);
+    for (; left > 0; left--, phase ^= 1) {
+        const int slot = next.slot;
+        if (left > 1) chunk_next(p, &next);
+        chain_opaque(&c), opaque(u_gg), opaque(u_other);
+        mbar_wait(base + GR_BAR, phase);
+        uint32_t pairs[32];
+        {
+            float t[64];
+            uint32_t signed_a[16], signed_other[16];
+            touch(t);
+            touch(dg);
+            touch(dg_other);
+            wg_fence();
+#pragma unroll
+            for (int kk = 0; kk < 8; kk++) {
+                const int a = (kk / 4) * TILE + (kk % 4) * K_STEP, gg = GR_GG + (kk / 4) * 2 * PANEL + (kk % 4) * K_STEP;
+                mma_ss<0, 0>(t, desc_k(c.u_own, GR_LEFT + a), desc_k(u_gg, gg), kk > 0);
+                mma_ss<0, 0>(t, desc_k(c.u_own, GR_OTHER + a), desc_k(u_other, gg), 1);
+            }
+            wg_commit();
+            gram_grad(dg, signed_a, &c, GR_LEFT, GR_SIDE + GR_LEFT, p->hermitian);
+            gram_grad(dg_other, signed_other, &c, GR_OTHER, GR_SIDE + GR_LEFT, p->hermitian);
+            wg_commit();
+            wg_wait<0>();
+            touch(t);
+            touch(dg);
+            touch(dg_other);
+            back_e(pairs, moments + (thread / 32) * 128, t, &e, c.opp + GR_LEFT, c.opp + GR_LOW, c.place, c.warp, c.lane, true);
+        }
+        bar_sync(1, THREADS);
+        st_packed(c.own + GR_LEFT, c.place, pairs);
+        st_packed(c.own + GR_LEFT + TILE, c.place, pairs + 16);
+        fence_async();
+        bar_sync(1, THREADS);
+        if (thread == 0) {
+            bulk_store(link_at<2>(p, slot, h, 1) + b * 2 * TILE, base + GR_LEFT, 2 * TILE);
+            bulk_store(link_at<2>(p, slot, h, 0) + b * 2 * TILE, base + GR_SIDE + GR_LEFT, 2 * TILE);
+            bulk_commit();
+        }
+        touch(df);
+        wg_fence();
+        reader_grad(df, &c, GR_LEFT, GR_S, GR_SIDE);
+        wg_commit();
+        wg_wait<0>();
+        touch(df);
+        bar_sync(1, THREADS);
+        if (thread == 0) {
+            bulk_wait_read<0>();
+            fence_async();
+            if (left > 1) load_halves(p, base, next.slot, h, b);
+        }
+    }
+    if (thread == 0) bulk_wait();
+    const int64_t mp = 2 * MIX_TILE, m0 = b * MIX_TILE, other = (1 - b) * MIX_TILE;
+    const spot here = chain_spot(&c);
+    float *record = p->records + (run * p->h + h) * mix_record_floats(mp), *to_dg = record + 64 * 2 * mp;
+    store_acc(record + wg * mp + m0, 2 * mp, df, 64, 64, &here);
+    store_gram(to_dg + (wg * mp + m0) * mp + m0, mp, dg, &c, p->hermitian);
+    store_gram(to_dg + (wg * mp + other) * mp + m0, mp, dg_other, &c, p->hermitian);
+    bar_sync(1, THREADS);
+    store_moments(to_dg + 2 * mp * mp + m0, mp, moments, thread);
+}
+#endif
+
+__global__ void __launch_bounds__(THREADS, 1) interdomain_gram__wide(const __grid_constant__ mix_params p) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    extern __shared__ unsigned char raw[];
+    unsigned char *smem = raw + ((1024 - (smem_at(raw) & 1023)) & 1023);
+    const uint32_t base = smem_at(smem);
+    const int thread = (int)threadIdx.x, run = (int)(blockIdx.x / (p.h * 2)), wg = __shfl_sync(~0u, thread / 128, 0);
+    const int64_t h = blockIdx.x / 2 % p.h, g = h / p.per;
+    const int b = (int)(blockIdx.x % 2);
+    if (p.t.chunk[g] != MIX_CHUNK) return;
+    for (int i = 0; i < 8; i++) /* rows re, im of block b of each panel */
+        copy16(smem + GR_GG + i * TILE, p.t.gg16 + (g * 16 + i / 2 * 4 + i % 2 * 2 + b) * TILE, TILE, thread, THREADS);
+    for (int i = thread; i < 1024; i += THREADS) reinterpret_cast<float *>(smem + GR_MOMENT)[i] = 0;
+    float4 *tables = reinterpret_cast<float4 *>(smem + GR_E);
+    e_fill(tables, tables + 256, p.t.pw + g * MIX_POWERS * 256 + b * MIX_TILE, 2 * MIX_TILE, thread);
+    if (thread == 0) mbar_init(base + GR_BAR, 1);
+    fence_async();
+    __syncthreads();
+    gram_task(&p, smem, base, run, h, b, wg, thread);
+#else
+    __trap(); /* not for this chip: a build without sm_90a must not leave its outputs unwritten */
+#endif
+}
+
+/* ---- two blocks of modes, last third: P | dS, then dQ */
+template <int CB> struct score_map {
+    enum {
+        F = 0, /* re of both blocks, im of both */
+        SIDES = F + 4 * TILE,
+        LEFT = SIDES, /* B | dT: re, im of a block, then of the other */
+        LOW = LEFT + 4 * TILE,
+        SIDE = LOW + TILE - SIDES,
+        K = SIDES + 2 * SIDE,
+        X = K + CB * TILE, /* X_k of both blocks of modes */
+        BAR = X + 2 * CB * PANEL,
+        BYTES = BAR + 64 + 1024
+    };
+};
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+template <int CB>
+IDA_DEV void load_scores(const mix_params *p, const mix_maps *maps, uint32_t base, int slot, int64_t h, int g, int token) {
+    typedef score_map<CB> at;
+    const uint32_t bar = base + at::BAR;
+    mbar_expect(bar, 8 * TILE + CB * TILE + 2 * CB * PANEL);
+#pragma unroll
+    for (int side = 0; side < 2; side++)
+        bulk_load(base + side * at::SIDE + at::LEFT, link_at<2>(p, slot, h, 1 - side), 4 * TILE, bar);
+#pragma unroll
+    for (int c = 0; c < CB; c++) tensor_load(base + at::K + c * TILE, &maps->k, c * MIX_TILE, g, token, bar);
+#pragma unroll
+    for (int i = 0; i < 2 * CB; i++)
+        bulk_load(base + at::X + i * PANEL, slot_at(p, slot, h * 2 * CB + i, 0), PANEL, bar);
+}
+template <int CB>
+IDA_DEV void scores_task(const mix_params *p, const mix_maps *maps, uint32_t base, int run, int64_t h, int wg, int thread) {
+    typedef score_map<CB> at;
+    const int g = (int)(h / p->per);
+    chain c = chain_at(base, at::SIDE, wg, thread);
+    /* a warpgroup's columns of dQ: block wg of two, or half of one */
+    uint32_t u_k = c.u + (uint32_t)(wg * (CB == 2 ? TILE / 16 : 4)), u_x = c.u + (uint32_t)(wg * (CB == 2 ? PANEL / 16 : 4));
+    int phase = 0;
+    int64_t left = chunk_run(p, run + 1) - chunk_run(p, run);
+    chunk_walk next = chunk_open(p, chunk_run(p, run));
+    if (thread == 0) load_scores<CB>(p, maps, base, next.slot, h, g, next.token);
+    for (; left > 0; left--, phase ^= 1) {
+        const int token = next.token, rows = next.rows, slot = next.slot;
+        if (left > 1) chunk_next(p, &next);
+        chain_opaque(&c), opaque(u_k), opaque(u_x);
+        mbar_wait(base + at::BAR, phase);
+        if (rows < MIX_CHUNK) {
+            clear_rows<CB>(base + at::K, rows, thread);
+            bar_sync(1, THREADS);
+        }
+        float s[32], dq[16 * CB];
+        uint32_t low[16];
+        touch(s);
+        wg_fence();
+#pragma unroll
+        for (int kk = 0; kk < 16; kk++)
+            mma_ss<0, 0>(s, desc_k(c.u_own, at::LEFT + (kk / 4) * TILE + (kk % 4) * K_STEP),
+                         desc_k(c.u, at::F + (kk / 4 % 2 * 2 + kk / 8) * TILE + (kk % 4) * K_STEP), kk > 0);
+        wg_commit();
+        wg_wait<0>();
+        touch(s);
+        pack_tril(low, s, c.warp, c.lane);
+        st_packed(c.own + at::LOW, c.place, low);
+        fence_async();
+        bar_sync(1, THREADS);
+        if (thread == 0) {
+#pragma unroll
+            for (int side = 0; side < 2; side++)
+                bulk_store(link_at<2>(p, slot, h, 1 - side) + wide_link<2>::LOW, base + side * at::SIDE + at::LOW, TILE);
+            bulk_commit();
+        }
+        touch(dq);
+        wg_fence();
+#pragma unroll
+        for (int kk = 0; kk < 4; kk++)
+            mma_ss<0, 1>(dq, desc_k(c.u, at::SIDE + at::LOW + kk * K_STEP), desc_mn(u_k, at::K + kk * MN_STEP, TILE), kk > 0);
+#pragma unroll
+        for (int kk = 0; kk < 16; kk++)
+            mma_ss<0, 1>(dq, desc_k(c.u, at::SIDE + at::LEFT + (kk / 4) * TILE + (kk % 4) * K_STEP),
+                         desc_mn(u_x, at::X + (kk / 8) * CB * PANEL + (kk % 8) * MN_STEP, PANEL), 1);
+        wg_commit();
+        if (thread == 0) bulk_wait_read<0>();
+        wg_wait<0>();
+        touch(dq);
+        bar_sync(1, THREADS);
+        if (thread == 0 && left > 1) {
+            fence_async();
+            load_scores<CB>(p, maps, base, next.slot, h, g, next.token);
+        }
+        /* through the warp's own rows of a tile that nobody reads any more */
+        pack_acc(low, dq);
+#pragma unroll
+        for (int j = 0; j < 4 * CB; j += 2)
+            st_frag(frag_at(c.own + at::LOW, c.place, j) ^ (uint32_t)(CB == 1 ? 64 * wg : 0), low + 2 * j);
+        __syncwarp();
+        const int c0 = CB == 2 ? wg * MIX_TILE : 0;
+        store_rows<4 * CB>((__nv_bfloat16 *)p->dq + (token * p->h + h) * p->r + c0, p->h * p->r, c.own + at::LOW,
+                           CB == 1 ? 4 * wg : 0, rows, (int)p->r - c0, c.warp, c.lane);
     }
     if (thread == 0) bulk_wait();
 }
 #endif
 
-__global__ void __launch_bounds__(THREADS, 1)
-    interdomain_chains__wide(const __grid_constant__ mix_params p, const __grid_constant__ mix_maps maps) {
+template <int CB> __global__ void __launch_bounds__(THREADS, 1)
+    interdomain_scores__wide(const __grid_constant__ mix_params p, const __grid_constant__ mix_maps maps) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    typedef score_map<CB> at;
     extern __shared__ unsigned char raw[];
     unsigned char *smem = raw + ((1024 - (smem_at(raw) & 1023)) & 1023);
     const uint32_t base = smem_at(smem);
     const int thread = (int)threadIdx.x, run = (int)(blockIdx.x / p.h), wg = __shfl_sync(~0u, thread / 128, 0);
     const int64_t h = blockIdx.x % p.h, g = h / p.per;
     if (p.t.chunk[g] != MIX_CHUNK) return;
-    copy16(smem + CH_F, p.t.f16 + g * 2 * TILE, 2 * TILE, thread, THREADS);
-    copy16(smem + CH_GG, p.t.gg16 + g * 2 * PANEL, 2 * PANEL, thread, THREADS);
-    for (int i = thread; i < 1024; i += THREADS) reinterpret_cast<float *>(smem + CH_MOMENT)[i] = 0;
-    e_fill(reinterpret_cast<float4 *>(smem + CH_E), reinterpret_cast<float4 *>(smem + CH_E) + 256, p.t.pw + g * MIX_POWERS * 128,
-           MIX_TILE, thread);
-    if (thread == 0)
-        for (int i = 0; i < 3; i++) mbar_init(base + CH_BAR + 8 * i, 1);
+    copy16(smem + at::F, p.t.f16 + g * 4 * TILE, 4 * TILE, thread, THREADS);
+    if (thread == 0) mbar_init(base + at::BAR, 1);
     fence_async();
     __syncthreads();
-    chain_task(&p, &maps, smem, base, run, h, wg, thread);
+    scores_task<CB>(&p, &maps, base, run, h, wg, thread);
 #else
     __trap(); /* not for this chip: a build without sm_90a must not leave its outputs unwritten */
 #endif
 }
 
-/* ---- scan. A CTA is a run (or piece), a head and a side; warpgroup c has block c of the columns. */
-enum {
-    SC_F = 0,
-    SC_HAT = SC_F + 2 * TILE, /* dX^ */
-    SC_STAGES = SC_HAT + BLOCKS * PANEL,
-    /* of a stage: dT, dS | B, P; Q | dO; K | V; X_k | X_v */
-    ST_LINK = 0,
-    ST_LOW = ST_LINK + 2 * TILE,
-    ST_Q = ST_LINK + LINK,
-    ST_K = ST_Q + BLOCKS * TILE,
-    ST_X = ST_K + BLOCKS * TILE,
-    STAGE = ST_X + BLOCKS * PANEL,
-    SC_BAR = SC_STAGES + 2 * STAGE, /* of the stages; of the state after a sequence */
-    SC_BYTES = SC_BAR + 64 + 1024
-};
-
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-/* Chunks of a list of parts (or pieces), from the last one's last to that of `stop`'s first. */
-typedef struct back_walk {
-    int n, stop, c, token, slot;
-} back_walk;
-IDA_DEV void back_enter(back_walk *w, const mix_part *list) {
-    for (; w->n >= w->stop; w->n--) {
-        const mix_part part = list[w->n];
-        w->c = (part.end - part.begin + MIX_CHUNK - 1) / MIX_CHUNK - 1;
-        w->token = part.begin + w->c * MIX_CHUNK, w->slot = part.slot + w->c;
-        if (w->c >= 0) return;
-    }
-}
-IDA_DEV void back_next(back_walk *w, const mix_part *list) {
-    if (w->c > 0) {
-        w->c--, w->token -= MIX_CHUNK, w->slot--;
-    } else {
-        w->n--;
-        back_enter(w, list);
-    }
-}
-
-/* Sends for a chunk. FULL false: only what dX~ needs. */
-template <bool FULL>
-IDA_DEV void scan_load(const mix_params *p, const mix_maps *maps, uint32_t stage, uint32_t bar, int64_t h, int side,
-                       const back_walk *w) {
-    const int g = (int)(h / p->per);
-    fence_async();
-    mbar_expect(bar, FULL ? STAGE : (2 + BLOCKS) * TILE);
-    bulk_load(stage + ST_LINK, link_at(p, w->slot, h, side), FULL ? LINK : 2 * TILE, bar);
-#pragma unroll
-    for (int c = 0; c < BLOCKS; c++) {
-        tensor_load(stage + ST_Q + c * TILE, side ? &maps->dout : &maps->q, c * MIX_TILE, (int)h, w->token, bar);
-        if (!FULL) continue;
-        tensor_load(stage + ST_K + c * TILE, side ? &maps->v : &maps->k, c * MIX_TILE, g, w->token, bar);
-        bulk_load(stage + ST_X + c * PANEL, slot_at(p, w->slot, h, c, side), PANEL, bar);
-    }
-}
-
-/* FULL false: over one piece, from zero after every piece but a sequence's last, to x_piece. run: then the piece. */
-template <bool FULL>
-IDA_DEV void scan_task(const mix_params *p, const mix_maps *maps, uint32_t base, int run, int64_t h, int side, int wg,
-                       int thread) {
-    spot at;
-    at.wg = side, at.warp = thread / 32 % 4, at.lane = thread % 32, at.row = 16 * at.warp + at.lane / 4;
-    at.m0 = 0, at.c0 = wg * MIX_TILE;
-    at.h = h, at.g = h / p->per, at.s = 0;
-    const int centre = MIX_CHUNK / 2, warp = at.warp, lane = at.lane;
-    const int64_t v = h * BLOCKS + wg, width = side ? p->d : p->r;
-    const float *pw = p->t.pw + at.g * MIX_POWERS * 128;
-    const mix_part *list = FULL ? p->parts : p->pieces;
-    const int first = FULL ? (int)p->part_run0[run + 1] - 1 : run, stop = FULL ? (int)p->part_run0[run] : run;
-    const uint32_t bar = base + SC_BAR, place = frag_place(warp, lane), hat = base + SC_HAT + wg * PANEL, u = base >> 4;
-    const uint32_t u_hat = u + wg * (PANEL / 16);
-    grad_state dx;
-    float df[64], moment[4] = {0, 0, 0, 0};
-#pragma unroll
-    for (int i = 0; i < 64; i++) df[i] = 0;
-
-    back_walk ahead = {first, stop, 0, 0, 0};
-    back_enter(&ahead, list);
-    if (thread == 0)
-        for (int i = 0; i < 2 && ahead.n >= stop; i++) {
-            scan_load<FULL>(p, maps, base + SC_STAGES + i * STAGE, bar + 8 * i, h, side, &ahead);
-            back_next(&ahead, list);
-        }
-    int stage = 0, phases = 0; /* bit i: of barrier i */
-    for (int n = first; n >= stop; n--) {
-        const mix_part part = list[n];
-        const int len = part.end - part.begin, n_chunks = (len + MIX_CHUNK - 1) / MIX_CHUNK;
-        const bool given = part.last && p->dstate_out.re && h % p->per == 0;
-        at.s = part.seq;
-        if (part.last || !FULL)
-            grad_load(&dx, p, &at, given);
-        else
-            part_load(&dx, p->dx_part + (n * p->vh + v) * MIX_STATE, side, thread % 128);
-        if (FULL && len > 0 && given) {
-            bar_sync(1, THREADS);
-            if (thread == 0) {
-                fence_async();
-                mbar_expect(bar + 16, BLOCKS * PANEL);
-                for (int c = 0; c < BLOCKS; c++)
-                    bulk_load(base + SC_HAT + c * PANEL, slot_at(p, part.slot + n_chunks, h, c, side), PANEL, bar + 16);
-            }
-            mbar_wait(bar + 16, phases >> 2 & 1);
-            phases ^= 4;
-            grad_moment(moment, &dx, hat, place, (float)(len - (n_chunks - 1) * MIX_CHUNK - 1 - centre));
-        }
-        for (int c = n_chunks - 1; c >= 0; c--) {
-            const int token = part.begin + c * MIX_CHUNK, over = part.end - token, rows = over < MIX_CHUNK ? over : MIX_CHUNK;
-            const uint32_t tiles = base + SC_STAGES + stage * STAGE;
-            grad_scale(&dx, pw + ((part.last && c == n_chunks - 1 ? rows - 1 - centre : MIX_CHUNK) + centre) * 128, MIX_TILE,
-                       at.row);
-            if (FULL) {
-                uint32_t t[16];
-                pack_acc(t, dx.re);
-                st_packed(hat, place, t);
-                pack_acc(t, dx.im);
-                st_packed(hat + TILE, place, t);
-                fence_async();
-                bar_sync(2 + wg, 128);
-            }
-            mbar_wait(bar + 8 * stage, phases >> stage & 1);
-            phases ^= 1 << stage;
-            if (rows < MIX_CHUNK) {
-                const uint32_t some[4] = {tiles + ST_Q, tiles + ST_Q + TILE, tiles + ST_K, tiles + ST_K + TILE};
-                clear_rows(some, rows, thread);
-                bar_sync(1, THREADS);
-            }
-            const uint32_t us = tiles >> 4, u_tile = us + wg * (TILE / 16);
-            float out[32];
-            touch(out);
-            touch(df);
-            touch(dx.re);
-            touch(dx.im);
-            wg_fence();
-            /* dX~ */
-#pragma unroll
-            for (int kk = 0; kk < 4; kk++) {
-                const uint64_t q = desc_mn(u_tile, ST_Q + kk * MN_STEP, TILE);
-                mma_ss<1, 1>(dx.re, desc_mn(us, ST_LINK + kk * MN_STEP, TILE), q, 1);
-                mma_ss<1, 1>(dx.im, desc_mn(us, ST_LINK + TILE + kk * MN_STEP, TILE), q, 1);
-            }
-            wg_commit();
-            if (FULL) {
-                /* dK | dV */
-#pragma unroll
-                for (int kk = 0; kk < 4; kk++)
-                    mma_ss<1, 1>(out, desc_mn(us, ST_LOW + kk * MN_STEP, TILE), desc_mn(u_tile, ST_Q + kk * MN_STEP, TILE),
-                                 kk > 0);
-#pragma unroll
-                for (int kk = 0; kk < 8; kk++)
-                    mma_ss<0, 1>(out, desc_k(u, SC_F + (kk / 4) * TILE + (kk % 4) * K_STEP),
-                                 desc_mn(u_hat, SC_HAT + kk * MN_STEP, PANEL), 1);
-                /* dF~ */
-#pragma unroll
-                for (int kk = 0; kk < 4; kk++)
-                    mma_ss<0, 0>(df, desc_k(u_tile, ST_K + kk * K_STEP), desc_k(u_hat, SC_HAT + kk * K_STEP), 1);
-                wg_commit();
-            }
-            wg_wait<FULL ? 1 : 0>();
-            touch(dx.re);
-            touch(dx.im);
-            if (FULL)
-                grad_moment(moment, &dx, tiles + ST_X + wg * PANEL, place,
-                            (float)(c > 0 || part.index > 0 ? MIX_CHUNK : centre + 1));
-            wg_wait<0>();
-            touch(out);
-            touch(df);
-            bar_sync(1, THREADS);
-            if (thread == 0 && ahead.n >= stop) {
-                scan_load<FULL>(p, maps, tiles, bar + 8 * stage, h, side, &ahead);
-                back_next(&ahead, list);
-            }
-            stage ^= 1;
-            if (!FULL) continue;
-            const int64_t head_row = token * p->h + h;
-            if (p->per > 1) {
-                store_acc((side ? p->dv_head : p->dk_head) + head_row * width + at.c0, p->h * width, out, rows,
-                          (int)width - at.c0, &at);
-                continue;
-            }
-            /* through the warp's own rows of dX^, which nobody reads any more */
-            uint32_t t[16];
-            pack_acc(t, out);
-            st_packed(hat, place, t);
-            __syncwarp();
-            store_rows<8>((__nv_bfloat16 *)(side ? p->dv : p->dk) + head_row * width + at.c0, p->h * width, hat, 0, rows,
-                          (int)width - at.c0, warp, lane);
-        }
-        if (!FULL) part_store(p->x_piece + (n * p->vh + v) * MIX_STATE, &dx, side, thread % 128);
-        if (!FULL || part.index > 0) continue;
-        if (len > 0) grad_scale(&dx, pw + (2 * centre + 1) * 128, MIX_TILE, at.row);
-        if (p->dstate_in.re) grad_store(&dx, p, &at);
-    }
-
-    if (!FULL) return;
-    float *record = p->scan_records + ((run * p->vh + v) * 2 + side) * MIX_SCAN_RECORD;
-    store_acc(record, 128, df, 64, 128, &at);
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        float sum = moment[i];
-        sum += __shfl_xor_sync(~0u, sum, 1);
-        sum += __shfl_xor_sync(~0u, sum, 2);
-        if ((lane & 3) == 0) record[64 * 128 + (i / 2) * 64 + at.row + (i & 1) * 8] = sum;
-    }
-}
-#endif
-
-template <bool FULL> __global__ void __launch_bounds__(THREADS, 1)
-    interdomain_scan__wide(const __grid_constant__ mix_params p, const __grid_constant__ mix_maps maps) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-    extern __shared__ unsigned char raw[];
-    unsigned char *smem = raw + ((1024 - (smem_at(raw) & 1023)) & 1023);
-    const uint32_t base = smem_at(smem);
-    const int thread = (int)threadIdx.x, run = (int)(blockIdx.x / (2 * p.h)), wg = __shfl_sync(~0u, thread / 128, 0);
-    const int64_t h = blockIdx.x / 2 % p.h, g = h / p.per;
-    const int side = (int)(blockIdx.x % 2);
-    if (p.t.chunk[g] != MIX_CHUNK) return;
-    if (!FULL && p.parts[p.pieces[run].whole].index == 0) return; /* nothing comes before it */
-    copy16(smem + SC_F, p.t.f16 + g * 2 * TILE, 2 * TILE, thread, THREADS);
-    if (thread == 0)
-        for (int i = 0; i < 3; i++) mbar_init(base + SC_BAR + 8 * i, 1);
-    fence_async();
-    __syncthreads();
-    scan_task<FULL>(&p, &maps, base, run, h, side, wg, thread);
-#else
-    __trap(); /* not for this chip: a build without sm_90a must not leave its outputs unwritten */
-#endif
+template <int MB, int CB> static void launch_chains(const mix_params *p, const mix_maps *maps, cudaStream_t stream) {
+    const unsigned ctas = (unsigned)(p->n_chunk_runs * p->h);
+    const int bytes = chain_map<CB>::BYTES, low_bytes = score_map<CB>::BYTES;
+    cudaFuncSetAttribute(interdomain_chains__wide<MB, CB>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    interdomain_chains__wide<MB, CB><<<ctas * MB, THREADS, bytes, stream>>>(*p, *maps);
+    if (MB == 1) return;
+    cudaFuncSetAttribute(interdomain_gram__wide, cudaFuncAttributeMaxDynamicSharedMemorySize, GR_BYTES);
+    interdomain_gram__wide<<<ctas * 2, THREADS, GR_BYTES, stream>>>(*p);
+    cudaFuncSetAttribute(interdomain_scores__wide<CB>, cudaFuncAttributeMaxDynamicSharedMemorySize, low_bytes);
+    interdomain_scores__wide<CB><<<ctas, THREADS, low_bytes, stream>>>(*p, *maps);
 }
 
 cudaError_t mix_launch_bwd_wide(const mix_params *p, int64_t n, cudaStream_t stream) {
     mix_maps maps;
     const cudaError_t status = mix_make_maps(&maps, p, n);
     if (status != cudaSuccess) return status;
-    cudaFuncSetAttribute(interdomain_chains__wide, cudaFuncAttributeMaxDynamicSharedMemorySize, CH_BYTES);
-    cudaFuncSetAttribute(interdomain_scan__wide<true>, cudaFuncAttributeMaxDynamicSharedMemorySize, SC_BYTES);
-    cudaFuncSetAttribute(interdomain_scan__wide<false>, cudaFuncAttributeMaxDynamicSharedMemorySize, SC_BYTES);
-    interdomain_chains__wide<<<(unsigned)(p->n_chunk_runs * p->h), THREADS, CH_BYTES, stream>>>(*p, maps);
-    if (p->split) {
-        interdomain_scan__wide<false><<<(unsigned)(p->n_pieces * p->h * 2), THREADS, SC_BYTES, stream>>>(*p, maps);
-        mix_launch_join(p, 1, stream);
-    }
-    interdomain_scan__wide<true><<<(unsigned)(p->n_part_runs * p->h * 2), THREADS, SC_BYTES, stream>>>(*p, maps);
+    if (p->mb == 1) launch_chains<1, 2>(p, &maps, stream);
+    else if (p->cb == 1) launch_chains<2, 1>(p, &maps, stream);
+    else launch_chains<2, 2>(p, &maps, stream);
+    mix_launch_scan_wide(p, &maps, stream);
     return cudaGetLastError();
 }

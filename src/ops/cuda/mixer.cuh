@@ -42,8 +42,10 @@ static inline __host__ __device__ int64_t mix_record_floats(int64_t mp) { return
 
 /* What a scan of one side (keys, values) of a virtual head adds to that: of dF~ [64, 128 of its modes], of moments [128]. */
 enum { MIX_SCAN_RECORD = 64 * 128 + 128 };
-/* Bytes that the wide backward's stages hand on for a chunk and head: for each side 2 mb + 1 tiles (interdomain_wide_bwd.cu). */
+/* Bytes that the wide backward's kernels hand on for a chunk and head, as links and halves: tiles of 8 KiB for each side, of
+ * halves for each block of modes too. */
 static inline __host__ __device__ int64_t mix_links_bytes(int64_t mb) { return 2 * (2 * mb + 1) * 8192; }
+static inline __host__ __device__ int64_t mix_halves_bytes(int64_t mb) { return mb > 1 ? 2 * mb * 4 * 8192 : 0; }
 
 /* The tuned path cuts long sequences into parts of whole chunks when there are too few sequences and heads to fill the chip. A
  * part that is not the last has full chunks only. slot: of the state before its first chunk. index, last: in its sequence.
@@ -84,7 +86,7 @@ typedef struct mix_params {
     unsigned char *slots;               /* states before each chunk, and after the last, [slot, VH] */
     float *dk_head, *dv_head, *dx_head; /* per > 1: gradients by head [N,H,R], [N,H,D], [2,S,H,M,W] */
     float *records;                     /* [runs, H, record], runs of either kind */
-    unsigned char *links;               /* wide: between the stages of the backward [slot, H] (interdomain_wide_bwd.cu) */
+    unsigned char *links, *halves;      /* wide: between the kernels of the backward [slot, H] (interdomain_wide_bwd.cu) */
     float *scan_records;                /* wide: [n_part_runs, VH, 2, MIX_SCAN_RECORD] */
     double *sums, *folded;              /* [G, record]; [G, 2 mp mp] */
     float *work;                        /* generic: each CTA's own */
@@ -130,6 +132,7 @@ void mix_launch_states64(const mix_params *p, cudaStream_t stream); /* slots, st
 cudaError_t mix_launch_out_wide(const mix_params *p, int64_t n_tokens, cudaStream_t stream);
 cudaError_t mix_launch_bwd64(const mix_params *p, int64_t n_tokens, cudaStream_t stream);
 cudaError_t mix_launch_bwd_wide(const mix_params *p, int64_t n_tokens, cudaStream_t stream);
+void mix_launch_scan_wide(const mix_params *p, const mix_maps *maps, cudaStream_t stream);
 void mix_launch_fwd_any(const mix_params *p, bool bf16, int ctas, cudaStream_t stream);
 void mix_launch_bwd_any(const mix_params *p, bool bf16, int ctas, cudaStream_t stream);
 /* x_part or dx_part from x_piece: which = 0 states, in order; 1 gradients, from the last piece. */
