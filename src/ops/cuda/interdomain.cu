@@ -123,7 +123,7 @@ static plan plan_make(const ida_cuda_interdomain *a, unsigned char *base, bool b
     l.n_tokens = a->n_seq > 0 ? a->cu[a->n_seq] : 0;
     p->tuned = l.n_tokens > 0 && ida_cuda_interdomain_tuned(a);
     p->n_seq = a->n_seq, p->h = a->h, p->g = a->g, p->per = a->h / a->g, p->r = a->r, p->d = a->d, p->m = a->m;
-    p->mb = blocks(a->m), p->kb = blocks(a->r), p->vb = blocks(a->d), p->cb = p->kb > p->vb ? p->kb : p->vb;
+    p->mb = blocks(a->m), p->cb = blocks(vec_max(a->r, a->d));
     p->wide = p->tuned && (p->mb > 1 || p->cb > 1);
     p->vh = a->h * p->mb * p->cb;
     p->mp = p->tuned ? p->mb * MIX_TILE : a->m;

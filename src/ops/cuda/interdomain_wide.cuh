@@ -3,21 +3,24 @@
  *
  * One thread fills the stages in an order that everybody knows; item `at` of that order lies in stage at % N. Who uses an item
  * waits for it, and `users` warps give it back. No deadlock: users take items in the order of filling, and never hold more than N
- * that follow one another. */
+ * that follow one another. A barrier's parity tells apart only this filling of a stage and the one before, and a user may be
+ * further ahead than that: it first waits until the item is on its way, which the filling thread counts. */
 #ifndef IDA_OPS_CUDA_INTERDOMAIN_WIDE_CUH
 #define IDA_OPS_CUDA_INTERDOMAIN_WIDE_CUH
 
 #include "ops/cuda/interdomain_bwd.cuh"
 
+enum { RING_STAGE = 2 * TILE };
+template <int N> constexpr int ring_bars_bytes() { return 16 * N + 16; }
+
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-enum { RING_STAGE = 2 * TILE };
-
-/* Addresses in shared memory: of the stages, and of two barriers for each (filled, empty). */
+/* Addresses in shared memory: of the stages, and of two barriers for each (filled, empty) and the count. */
 template <int N> struct ring {
     uint32_t stages, bars;
 };
 template <int N> IDA_DEV void ring_init(ring<N> r, int users) {
+    asm volatile("st.shared.u32 [%0], %1;" ::"r"(r.bars + 16 * N), "r"(0) : "memory");
     for (int i = 0; i < N; i++) {
         mbar_init(r.bars + 16 * i, 1);
         mbar_init(r.bars + 16 * i + 8, users);
@@ -25,12 +28,21 @@ template <int N> IDA_DEV void ring_init(ring<N> r, int users) {
 }
 template <int N> IDA_DEV uint32_t ring_stage(ring<N> r, int at) { return r.stages + (uint32_t)(at % N * RING_STAGE); }
 template <int N> IDA_DEV uint32_t ring_bar(ring<N> r, int at) { return r.bars + (uint32_t)(at % N * 16); }
-/* The filling thread: waits until the stage of item `at` is free, and promises so many bytes to ring_bar. */
-template <int N> IDA_DEV void ring_open(ring<N> r, int at, int bytes) {
+/* The filling thread: the stage of item `at` once it is free, with so many bytes promised to ring_bar. */
+template <int N> IDA_DEV uint32_t ring_open(ring<N> r, int at, int bytes) {
     if (at >= N) mbar_wait(ring_bar(r, at) + 8, (at / N - 1) & 1);
     mbar_expect(ring_bar(r, at), bytes);
+    asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"r"(r.bars + 16 * N), "r"(at + 1) : "memory");
+    return ring_stage(r, at);
 }
-template <int N> IDA_DEV void ring_wait(ring<N> r, int at) { mbar_wait(ring_bar(r, at), (at / N) & 1); }
+/* Item `at`, once it is there, in units of 16 bytes (desc_of). */
+template <int N> IDA_DEV uint32_t ring_tile(ring<N> r, int at) {
+    int issued;
+    do asm volatile("ld.acquire.cta.shared.u32 %0, [%1];" : "=r"(issued) : "r"(r.bars + 16 * N) : "memory");
+    while (issued <= at);
+    mbar_wait(ring_bar(r, at), (at / N) & 1);
+    return ring_stage(r, at) >> 4;
+}
 /* For a warp, once its reads are done. */
 template <int N> IDA_DEV void ring_give(ring<N> r, int at, int lane) { warp_arrive(ring_bar(r, at) + 8, lane); }
 

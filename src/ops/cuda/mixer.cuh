@@ -4,7 +4,7 @@
  * F~_j = Bbar Lam^(c-j), E_i = Lam^(i-c) and the scaled state X~ = Lam^(c+1) X, all that a chunk does is
  *     a = E (S F~ + Q X~_k)    o = tril(B F~^T) V + B X~_v, B = conj(c E)    X^ = X~ + F~^T Z    X~' = Lam^C X^
  * A row of complex numbers over the modes is [re (mp) | im (mp)]; mp = 64 mb on the tuned path, else M. Padding is zero.
- * Tuned heads are tiled: mb blocks of 64 modes; kb and vb blocks of 64 columns of keys and values, cb = max(kb, vb). One block of
+ * Tuned heads are tiled: mb blocks of 64 modes, cb blocks of 64 columns of keys and values (the larger number). One block of
  * each: the narrow kernels (interdomain_fwd.cu, interdomain_bwd.cu); else the wide ones (interdomain_wide_*.cu). The state of a
  * head is mb cb states of 64 modes and 64 + 64 columns, each scanned by itself: virtual head v = (h mb + mode block) cb + column
  * block.
@@ -61,8 +61,8 @@ enum { MIX_STATE = 128 * 128 };
 typedef struct mix_params {
     int64_t n_seq, h, g, per, r, d, m, mp;
     int chunk_limit, n_runs, tuned, hermitian, disc;
-    int mb, kb, vb, cb, wide; /* tuned: blocks */
-    int64_t vh;               /* tuned: virtual heads */
+    int mb, cb, wide; /* tuned: blocks */
+    int64_t vh;       /* tuned: virtual heads */
     const int64_t *cu, *run0; /* [S+1]; first sequence of a run [n_runs+1] */
     /* tuned: parts [n_parts] and the first part of a run [n_part_runs+1]; split: some sequence has more than one */
     const mix_part *parts;
