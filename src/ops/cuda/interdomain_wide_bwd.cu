@@ -1,8 +1,8 @@
 /* interdomain_wide_bwd.cu - the tuned backward of wide heads (mixer.cuh): that of interdomain_bwd.cu in two stages, with X~
  * before each chunk in slots (interdomain_states__tile64) and, from stage to stage, links in device memory.
- *   chains, chunks in any order:  S, a, conj(c), B, P and dP, dconj(c), da, dT, dS; dQ; dG, dP^T B + S^T dT of dF~, moments of
+ *   chains, chunks in any order:  S, a, conj(c), B, P and dP, dconj(c), da, dT, dS; dG, dP^T B + S^T dT of dF~, moments of
  *     readers and writers. Links of a chunk and head: for the keys dT and dS, for the values B and P.
- *   scan (interdomain_wide_scan.cu), from the last chunk to the first:  what follows from dX^, the gradient of the state.
+ *   scan (interdomain_wide_scan.cu), from the last chunk to the first:  what follows from dX^, the gradient of the state; dQ.
  * One block of modes: one kernel does the chains. Two: there is no room for both, and three kernels do a third each, with what is
  * in shared memory between the thirds laid down in p->halves: interdomain_chains__wide to a, interdomain_gram__wide to B,
  * interdomain_scores__wide the rest; the first two take a block of modes.
@@ -18,13 +18,14 @@ template <int CB> struct chain_map {
         E = GG + 2 * PANEL,
         MOMENT = E + 8192, /* 8 warps x 128 floats */
         SIDES = MOMENT + 4096,
-        LEFT = SIDES,          /* Q; once that is read a, then B | dO; dconj(c), then dT */
-        LOW = LEFT + 2 * TILE, /* low bytes of a | dconj(c), then P | dS. Right behind B | dT: a link is one copy */
-        S = LOW + TILE,      /* S | dP, then dQ */
-        K = S + TILE,
+        Q = SIDES,
+        K = Q + CB * TILE,
         X = K + CB * TILE,
-        SIDE = X + CB * PANEL - SIDES,
-        BAR = SIDES + 2 * SIDE, /* tiles, X_k, X_v */
+        LEFT = X + (CB - 1) * PANEL, /* the last of X; once it is read a, then B | dconj(c), then dT */
+        LOW = LEFT + 2 * TILE,       /* low bytes of a | dconj(c), then P | dS. Right behind B | dT: a link is one copy */
+        S = LOW + TILE,              /* S | dP */
+        SIDE = S + TILE - SIDES,
+        BAR = SIDES + 2 * SIDE, /* the last of X; all other tiles */
         BYTES = BAR + 64 + 1024
     };
 };
@@ -56,41 +57,33 @@ IDA_DEV spot chain_spot(const chain *c) {
     return at;
 }
 
-/* ---- loads, by one thread */
-template <int CB> IDA_DEV void load_tiles(const mix_maps *maps, uint32_t base, int h, int g, int token) {
+/* ---- loads, by one thread; v: of the first block of columns */
+template <int CB> IDA_DEV void load_tiles(const mix_params *p, const mix_maps *maps, uint32_t base, int h, int g, int token,
+                                          int slot, int64_t v) {
     typedef chain_map<CB> at;
-    const uint32_t bar = base + at::BAR;
-    mbar_expect(bar, 4 * CB * TILE);
+    const uint32_t bar = base + at::BAR + 8;
+    mbar_expect(bar, 4 * CB * TILE + 2 * (CB - 1) * PANEL);
 #pragma unroll
     for (int c = 0; c < CB; c++) {
-        tensor_load(base + at::LEFT + c * TILE, &maps->q, c * MIX_TILE, h, token, bar);
+        tensor_load(base + at::Q + c * TILE, &maps->q, c * MIX_TILE, h, token, bar);
         tensor_load(base + at::K + c * TILE, &maps->k, c * MIX_TILE, g, token, bar);
-        tensor_load(base + at::SIDE + at::LEFT + c * TILE, &maps->dout, c * MIX_TILE, h, token, bar);
+        tensor_load(base + at::SIDE + at::Q + c * TILE, &maps->dout, c * MIX_TILE, h, token, bar);
         tensor_load(base + at::SIDE + at::K + c * TILE, &maps->v, c * MIX_TILE, g, token, bar);
     }
+#pragma unroll
+    for (int c = 0; c < CB - 1; c++)
+        for (int side = 0; side < 2; side++)
+            bulk_load(base + side * at::SIDE + at::X + c * PANEL, slot_at(p, slot, v + c, side), PANEL, bar);
 }
-template <int CB> IDA_DEV void load_x(const mix_params *p, uint32_t base, int slot, int64_t v, int side) {
+template <int CB> IDA_DEV void load_last(const mix_params *p, uint32_t base, int slot, int64_t v) {
     typedef chain_map<CB> at;
-    const uint32_t bar = base + at::BAR + 8 + 8 * side;
-    mbar_expect(bar, CB * PANEL);
-#pragma unroll
-    for (int c = 0; c < CB; c++)
-        bulk_load(base + side * at::SIDE + at::X + c * PANEL, slot_at(p, slot, v + c, side), PANEL, bar);
-}
-/* To L2: what a chunk's load_tiles and load_x of the keys will ask for. */
-template <int CB> IDA_DEV void prefetch(const mix_params *p, const mix_maps *maps, int h, int g, int token, int slot, int64_t v) {
-#pragma unroll
-    for (int c = 0; c < CB; c++) {
-        tensor_prefetch(&maps->q, c * MIX_TILE, h, token);
-        tensor_prefetch(&maps->k, c * MIX_TILE, g, token);
-        tensor_prefetch(&maps->dout, c * MIX_TILE, h, token);
-        tensor_prefetch(&maps->v, c * MIX_TILE, g, token);
-        bulk_prefetch(slot_at(p, slot, v + c, 0), PANEL);
-    }
+    mbar_expect(base + at::BAR, 2 * PANEL);
+    for (int side = 0; side < 2; side++)
+        bulk_load(base + side * at::SIDE + at::LEFT, slot_at(p, slot, v + CB - 1, side), PANEL, base + at::BAR);
 }
 
 /* ---- the chains */
-/* S, a | dP, dconj(c), their low bytes. Waits for X; the tiles are there. */
+/* S, a | dP, dconj(c), their low bytes. Waits for the last of X; all else is there. */
 template <int CB> IDA_DEV void chain_first(const chain *c, const e_tables *e, int phase) {
     typedef chain_map<CB> at;
     float s[32], t[64];
@@ -100,16 +93,15 @@ template <int CB> IDA_DEV void chain_first(const chain *c, const e_tables *e, in
 #pragma unroll
     for (int kk = 0; kk < 4 * CB; kk++) {
         const int of = (kk / 4) * TILE + (kk % 4) * K_STEP;
-        mma_ss<0, 0>(s, desc_k(c->u_own, at::LEFT + of), desc_k(c->u_own, at::K + of), kk > 0);
+        mma_ss<0, 0>(s, desc_k(c->u_own, at::Q + of), desc_k(c->u_own, at::K + of), kk > 0);
     }
     wg_commit();
-    mbar_wait(c->base + at::BAR + 8, phase);
-    if (c->wg) mbar_wait(c->base + at::BAR + 16, phase);
+    mbar_wait(c->base + at::BAR, phase);
     touch(t);
     wg_fence();
 #pragma unroll
     for (int kk = 0; kk < 4 * CB; kk++)
-        mma_ss<0, 0>(t, desc_k(c->u_own, at::LEFT + (kk / 4) * TILE + (kk % 4) * K_STEP),
+        mma_ss<0, 0>(t, desc_k(c->u_own, at::Q + (kk / 4) * TILE + (kk % 4) * K_STEP),
                      desc_k(c->u_own, at::X + (kk / 4) * PANEL + (kk % 4) * K_STEP), kk > 0);
     wg_commit();
     wg_wait<1>();
@@ -123,7 +115,7 @@ template <int CB> IDA_DEV void chain_first(const chain *c, const e_tables *e, in
     wg_wait<0>();
     touch(t);
     times_e_low(pairs, t, e, c->own + at::LOW, c->warp, c->lane, true);
-    bar_sync(2 + c->wg, 128); /* its last reading of Q | dO */
+    bar_sync(2 + c->wg, 128); /* X is read */
     st_packed(c->own + at::LEFT, c->place, pairs);
     st_packed(c->own + at::LEFT + TILE, c->place, pairs + 16);
     fence_async();
@@ -177,9 +169,7 @@ IDA_DEV void chains_task(const mix_params *p, const mix_maps *maps, unsigned cha
     const float4 *tables = reinterpret_cast<const float4 *>(smem + at::E);
     const e_tables e = {tables, tables + 256};
     float *moments = reinterpret_cast<float *>(smem + at::MOMENT);
-    const uint32_t bar = base + at::BAR;
     chain c = chain_at(base, at::SIDE, wg, thread);
-    uint32_t u_panel = c.u + wg * (PANEL / 16);
     float df[32], dg[32];
 #pragma unroll
     for (int i = 0; i < 32; i++) df[i] = dg[i] = 0;
@@ -188,28 +178,24 @@ IDA_DEV void chains_task(const mix_params *p, const mix_maps *maps, unsigned cha
     int64_t left = chunk_run(p, run + 1) - chunk_run(p, run);
     chunk_walk next = chunk_open(p, chunk_run(p, run));
     if (thread == 0) {
-        load_tiles<CB>(maps, base, (int)h, (int)g, next.token);
-        load_x<CB>(p, base, next.slot, v, 0);
-        load_x<CB>(p, base, next.slot, v, 1);
+        load_tiles<CB>(p, maps, base, (int)h, (int)g, next.token, next.slot, v);
+        load_last<CB>(p, base, next.slot, v);
     }
     for (; left > 0; left--, phase ^= 1) {
-        const int token = next.token, rows = next.rows, slot = next.slot;
+        const int rows = next.rows, slot = next.slot;
         if (left > 1) chunk_next(p, &next);
-        chain_opaque(&c), opaque(u_panel);
-        mbar_wait(bar, phase);
+        chain_opaque(&c);
+        mbar_wait(base + at::BAR + 8, phase);
         if (rows < MIX_CHUNK) {
-#pragma unroll
-            for (int side = 0; side < 2; side++) {
-                clear_rows<CB>(base + side * at::SIDE + at::LEFT, rows, thread);
-                clear_rows<CB>(base + side * at::SIDE + at::K, rows, thread);
-            }
+            for (int side = 0; side < 2; side++) clear_rows<2 * CB>(base + side * at::SIDE + at::Q, rows, thread);
             bar_sync(1, THREADS);
         }
         chain_first<CB>(&c, &e, phase);
         bar_sync(1, THREADS);
         if (left > 1 && thread == 0) {
-            load_x<CB>(p, base, next.slot, v, 1);
-            prefetch<CB>(p, maps, (int)h, (int)g, next.token, next.slot, v);
+            fence_async(); /* the rows cleared */
+            load_tiles<CB>(p, maps, base, (int)h, (int)g, next.token, next.slot, v);
+            for (int side = 0; side < 2; side++) bulk_prefetch(slot_at(p, next.slot, v + CB - 1, side), PANEL);
         }
         if (MB == 2) {
             if (thread == 0) {
@@ -217,10 +203,7 @@ IDA_DEV void chains_task(const mix_params *p, const mix_maps *maps, unsigned cha
                 bulk_store(half_at(p, slot, h, b, 1), base + at::SIDE + at::LEFT, HALF);
                 bulk_commit();
                 bulk_wait_read<0>();
-                if (left > 1) {
-                    load_tiles<CB>(maps, base, (int)h, (int)g, next.token);
-                    load_x<CB>(p, base, next.slot, v, 0);
-                }
+                if (left > 1) load_last<CB>(p, base, next.slot, v);
             }
             continue;
         }
@@ -250,9 +233,9 @@ IDA_DEV void chains_task(const mix_params *p, const mix_maps *maps, unsigned cha
         /* B, P | dT, dS */
         st_packed(c.own + at::LEFT, c.place, pairs);
         st_packed(c.own + at::LEFT + TILE, c.place, pairs + 16);
-        uint32_t low[16];
         {
             float s[32];
+            uint32_t low[16];
             touch(s);
             wg_fence();
 #pragma unroll
@@ -272,38 +255,18 @@ IDA_DEV void chains_task(const mix_params *p, const mix_maps *maps, unsigned cha
             bulk_commit();
         }
 
-        float dq[32]; /* of the columns of block wg */
-        touch(dq);
         touch(df);
         wg_fence();
-#pragma unroll
-        for (int kk = 0; kk < 4; kk++)
-            mma_ss<0, 1>(dq, desc_k(c.u, at::SIDE + at::LOW + kk * K_STEP), desc_mn(c.u_tile, at::K + kk * MN_STEP, TILE),
-                         kk > 0);
-#pragma unroll
-        for (int kk = 0; kk < 8; kk++)
-            mma_ss<0, 1>(dq, desc_k(c.u, at::SIDE + at::LEFT + (kk / 4) * TILE + (kk % 4) * K_STEP),
-                         desc_mn(u_panel, at::X + kk * MN_STEP, PANEL), 1);
         reader_grad(df, &c, at::LEFT, at::S, at::SIDE);
         wg_commit();
         wg_wait<0>();
-        touch(dq);
         touch(df);
         bar_sync(1, THREADS);
         if (thread == 0) {
             bulk_wait_read<0>(); /* the links */
             fence_async();
-            if (left > 1) {
-                load_tiles<CB>(maps, base, (int)h, (int)g, next.token);
-                load_x<CB>(p, base, next.slot, v, 0);
-            }
+            if (left > 1) load_last<CB>(p, base, next.slot, v);
         }
-        /* through the warp's own rows of a tile that nobody reads any more */
-        pack_acc(low, dq);
-        st_packed(c.own + at::S, c.place, low);
-        __syncwarp();
-        store_rows<8>((__nv_bfloat16 *)p->dq + (token * p->h + h) * p->r + wg * MIX_TILE, p->h * p->r, c.own + at::S, 0, rows,
-                      (int)p->r - wg * MIX_TILE, c.warp, c.lane);
     }
     if (thread == 0) bulk_wait();
     if (MB == 2) return;
@@ -335,7 +298,7 @@ template <int MB, int CB> __global__ void __launch_bounds__(THREADS, 1)
     float4 *tables = reinterpret_cast<float4 *>(smem + at::E);
     e_fill(tables, tables + 256, p.t.pw + g * MIX_POWERS * MB * 128 + b * MIX_TILE, MB * MIX_TILE, thread);
     if (thread == 0)
-        for (int i = 0; i < 3; i++) mbar_init(base + at::BAR + 8 * i, 1);
+        for (int i = 0; i < 2; i++) mbar_init(base + at::BAR + 8 * i, 1);
     fence_async();
     __syncthreads();
     chains_task<MB, CB>(&p, &maps, smem, base, run, h, b, wg, thread);
@@ -468,124 +431,79 @@ __global__ void __launch_bounds__(THREADS, 1) interdomain_gram__wide(const __gri
 #endif
 }
 
-/* ---- two blocks of modes, last third: P | dS, then dQ */
-template <int CB> struct score_map {
-    enum {
-        F = 0, /* re of both blocks, im of both */
-        SIDES = F + 4 * TILE,
-        LEFT = SIDES, /* B | dT: re, im of a block, then of the other */
-        LOW = LEFT + 4 * TILE,
-        SIDE = LOW + TILE - SIDES,
-        K = SIDES + 2 * SIDE,
-        X = K + CB * TILE, /* X_k of both blocks of modes */
-        BAR = X + 2 * CB * PANEL,
-        BYTES = BAR + 64 + 1024
-    };
+/* ---- two blocks of modes, last third: P | dS, two stages */
+enum {
+    SC_F = 0, /* re of both blocks, im of both */
+    SC_SIDES = SC_F + 4 * TILE,
+    /* of a stage, B | dT (re, im of a block, then of the other), then P | dS */
+    SC_LOW = 4 * TILE,
+    SC_SIDE = SC_LOW + TILE,
+    SC_BAR = SC_SIDES + 4 * SC_SIDE,
+    SC_BYTES = SC_BAR + 64 + 1024
 };
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-template <int CB>
-IDA_DEV void load_scores(const mix_params *p, const mix_maps *maps, uint32_t base, int slot, int64_t h, int g, int token) {
-    typedef score_map<CB> at;
-    const uint32_t bar = base + at::BAR;
-    mbar_expect(bar, 8 * TILE + CB * TILE + 2 * CB * PANEL);
-#pragma unroll
-    for (int side = 0; side < 2; side++)
-        bulk_load(base + side * at::SIDE + at::LEFT, link_at<2>(p, slot, h, 1 - side), 4 * TILE, bar);
-#pragma unroll
-    for (int c = 0; c < CB; c++) tensor_load(base + at::K + c * TILE, &maps->k, c * MIX_TILE, g, token, bar);
-#pragma unroll
-    for (int i = 0; i < 2 * CB; i++)
-        bulk_load(base + at::X + i * PANEL, slot_at(p, slot, h * 2 * CB + i, 0), PANEL, bar);
+IDA_DEV void load_links(const mix_params *p, uint32_t base, int stage, int slot, int64_t h) {
+    const uint32_t bar = base + SC_BAR + 8 * (uint32_t)stage, to = base + SC_SIDES + (uint32_t)(stage * 2 * SC_SIDE);
+    mbar_expect(bar, 8 * TILE);
+    for (int side = 0; side < 2; side++) bulk_load(to + side * SC_SIDE, link_at<2>(p, slot, h, 1 - side), 4 * TILE, bar);
 }
-template <int CB>
-IDA_DEV void scores_task(const mix_params *p, const mix_maps *maps, uint32_t base, int run, int64_t h, int wg, int thread) {
-    typedef score_map<CB> at;
-    const int g = (int)(h / p->per);
-    chain c = chain_at(base, at::SIDE, wg, thread);
-    /* a warpgroup's columns of dQ: block wg of two, or half of one */
-    uint32_t u_k = c.u + (uint32_t)(wg * (CB == 2 ? TILE / 16 : 4)), u_x = c.u + (uint32_t)(wg * (CB == 2 ? PANEL / 16 : 4));
-    int phase = 0;
-    int64_t left = chunk_run(p, run + 1) - chunk_run(p, run);
+IDA_DEV void scores_task(const mix_params *p, uint32_t base, int run, int64_t h, int wg, int thread) {
+    const int warp = thread / 32 % 4, lane = thread % 32;
+    const uint32_t place = frag_place(warp, lane), u = base >> 4;
+    const int64_t count = chunk_run(p, run + 1) - chunk_run(p, run);
     chunk_walk next = chunk_open(p, chunk_run(p, run));
-    if (thread == 0) load_scores<CB>(p, maps, base, next.slot, h, g, next.token);
-    for (; left > 0; left--, phase ^= 1) {
-        const int token = next.token, rows = next.rows, slot = next.slot;
-        if (left > 1) chunk_next(p, &next);
-        chain_opaque(&c), opaque(u_k), opaque(u_x);
-        mbar_wait(base + at::BAR, phase);
-        if (rows < MIX_CHUNK) {
-            clear_rows<CB>(base + at::K, rows, thread);
-            bar_sync(1, THREADS);
+    if (thread == 0) load_links(p, base, 0, next.slot, h);
+    for (int64_t n = 0; n < count; n++) {
+        const int stage = (int)(n & 1), slot = next.slot;
+        const uint32_t own = base + SC_SIDES + (uint32_t)((stage * 2 + wg) * SC_SIDE), u_own = own >> 4;
+        if (n + 1 < count) {
+            chunk_next(p, &next);
+            if (thread == 0) load_links(p, base, 1 - stage, next.slot, h);
         }
-        float s[32], dq[16 * CB];
+        mbar_wait(base + SC_BAR + 8 * (uint32_t)stage, (int)(n >> 1 & 1));
+        float s[32];
         uint32_t low[16];
         touch(s);
         wg_fence();
 #pragma unroll
         for (int kk = 0; kk < 16; kk++)
-            mma_ss<0, 0>(s, desc_k(c.u_own, at::LEFT + (kk / 4) * TILE + (kk % 4) * K_STEP),
-                         desc_k(c.u, at::F + (kk / 4 % 2 * 2 + kk / 8) * TILE + (kk % 4) * K_STEP), kk > 0);
+            mma_ss<0, 0>(s, desc_k(u_own, (kk / 4) * TILE + (kk % 4) * K_STEP),
+                         desc_k(u, SC_F + (kk / 4 % 2 * 2 + kk / 8) * TILE + (kk % 4) * K_STEP), kk > 0);
         wg_commit();
         wg_wait<0>();
         touch(s);
-        pack_tril(low, s, c.warp, c.lane);
-        st_packed(c.own + at::LOW, c.place, low);
+        pack_tril(low, s, warp, lane);
+        st_packed(own + SC_LOW, place, low);
         fence_async();
         bar_sync(1, THREADS);
         if (thread == 0) {
-#pragma unroll
             for (int side = 0; side < 2; side++)
-                bulk_store(link_at<2>(p, slot, h, 1 - side) + wide_link<2>::LOW, base + side * at::SIDE + at::LOW, TILE);
+                bulk_store(link_at<2>(p, slot, h, 1 - side) + wide_link<2>::LOW,
+                           base + SC_SIDES + (uint32_t)((stage * 2 + side) * SC_SIDE) + SC_LOW, TILE);
             bulk_commit();
+            bulk_wait_read<1>(); /* of the other stage, which is written next */
         }
-        touch(dq);
-        wg_fence();
-#pragma unroll
-        for (int kk = 0; kk < 4; kk++)
-            mma_ss<0, 1>(dq, desc_k(c.u, at::SIDE + at::LOW + kk * K_STEP), desc_mn(u_k, at::K + kk * MN_STEP, TILE), kk > 0);
-#pragma unroll
-        for (int kk = 0; kk < 16; kk++)
-            mma_ss<0, 1>(dq, desc_k(c.u, at::SIDE + at::LEFT + (kk / 4) * TILE + (kk % 4) * K_STEP),
-                         desc_mn(u_x, at::X + (kk / 8) * CB * PANEL + (kk % 8) * MN_STEP, PANEL), 1);
-        wg_commit();
-        if (thread == 0) bulk_wait_read<0>();
-        wg_wait<0>();
-        touch(dq);
         bar_sync(1, THREADS);
-        if (thread == 0 && left > 1) {
-            fence_async();
-            load_scores<CB>(p, maps, base, next.slot, h, g, next.token);
-        }
-        /* through the warp's own rows of a tile that nobody reads any more */
-        pack_acc(low, dq);
-#pragma unroll
-        for (int j = 0; j < 4 * CB; j += 2)
-            st_frag(frag_at(c.own + at::LOW, c.place, j) ^ (uint32_t)(CB == 1 ? 64 * wg : 0), low + 2 * j);
-        __syncwarp();
-        const int c0 = CB == 2 ? wg * MIX_TILE : 0;
-        store_rows<4 * CB>((__nv_bfloat16 *)p->dq + (token * p->h + h) * p->r + c0, p->h * p->r, c.own + at::LOW,
-                           CB == 1 ? 4 * wg : 0, rows, (int)p->r - c0, c.warp, c.lane);
     }
     if (thread == 0) bulk_wait();
 }
 #endif
 
-template <int CB> __global__ void __launch_bounds__(THREADS, 1)
-    interdomain_scores__wide(const __grid_constant__ mix_params p, const __grid_constant__ mix_maps maps) {
+__global__ void __launch_bounds__(THREADS, 1) interdomain_scores__wide(const __grid_constant__ mix_params p) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-    typedef score_map<CB> at;
     extern __shared__ unsigned char raw[];
     unsigned char *smem = raw + ((1024 - (smem_at(raw) & 1023)) & 1023);
     const uint32_t base = smem_at(smem);
     const int thread = (int)threadIdx.x, run = (int)(blockIdx.x / p.h), wg = __shfl_sync(~0u, thread / 128, 0);
     const int64_t h = blockIdx.x % p.h, g = h / p.per;
     if (p.t.chunk[g] != MIX_CHUNK) return;
-    copy16(smem + at::F, p.t.f16 + g * 4 * TILE, 4 * TILE, thread, THREADS);
-    if (thread == 0) mbar_init(base + at::BAR, 1);
+    copy16(smem + SC_F, p.t.f16 + g * 4 * TILE, 4 * TILE, thread, THREADS);
+    if (thread == 0)
+        for (int i = 0; i < 2; i++) mbar_init(base + SC_BAR + 8 * i, 1);
     fence_async();
     __syncthreads();
-    scores_task<CB>(&p, &maps, base, run, h, wg, thread);
+    scores_task(&p, base, run, h, wg, thread);
 #else
     __trap(); /* not for this chip: a build without sm_90a must not leave its outputs unwritten */
 #endif
@@ -593,14 +511,14 @@ template <int CB> __global__ void __launch_bounds__(THREADS, 1)
 
 template <int MB, int CB> static void launch_chains(const mix_params *p, const mix_maps *maps, cudaStream_t stream) {
     const unsigned ctas = (unsigned)(p->n_chunk_runs * p->h);
-    const int bytes = chain_map<CB>::BYTES, low_bytes = score_map<CB>::BYTES;
+    const int bytes = chain_map<CB>::BYTES;
     cudaFuncSetAttribute(interdomain_chains__wide<MB, CB>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
     interdomain_chains__wide<MB, CB><<<ctas * MB, THREADS, bytes, stream>>>(*p, *maps);
     if (MB == 1) return;
     cudaFuncSetAttribute(interdomain_gram__wide, cudaFuncAttributeMaxDynamicSharedMemorySize, GR_BYTES);
     interdomain_gram__wide<<<ctas * 2, THREADS, GR_BYTES, stream>>>(*p);
-    cudaFuncSetAttribute(interdomain_scores__wide<CB>, cudaFuncAttributeMaxDynamicSharedMemorySize, low_bytes);
-    interdomain_scores__wide<CB><<<ctas, THREADS, low_bytes, stream>>>(*p, *maps);
+    cudaFuncSetAttribute(interdomain_scores__wide, cudaFuncAttributeMaxDynamicSharedMemorySize, SC_BYTES);
+    interdomain_scores__wide<<<ctas, THREADS, SC_BYTES, stream>>>(*p);
 }
 
 cudaError_t mix_launch_bwd_wide(const mix_params *p, int64_t n, cudaStream_t stream) {

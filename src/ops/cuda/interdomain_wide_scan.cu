@@ -1,9 +1,9 @@
 /* interdomain_wide_scan.cu - the second stage of the wide backward (interdomain_wide_bwd.cu): along a sequence from its last
  * chunk to its first, with the gradient of the state in registers,
  *     dX^ = conj(Lam^e) dX~'   dK = dS^T Q + F~ dX^_k   dV = P^T dO + F~ dX^_v   dX~ = dX^ + [dT^T Q | B^T dO]
- * and K dX^_k^T + V dX^_v^T of dF~ and the moments of the state. Keys and values go by themselves: a CTA is a run of parts (or a
- * piece), a head, a side and, with two blocks of modes, a block of columns. Its two warpgroups have a virtual head each: the
- * blocks of columns of one block of modes, or the blocks of modes of one block of columns.
+ * and K dX^_k^T + V dX^_v^T of dF~, the moments of the state and, as all for it is there, dQ = dS K + dT X_k^T. Keys and
+ * values go by themselves: a CTA is a run of parts (or a piece), a head, a side and, with two blocks of modes, a block of
+ * columns. Its two warpgroups have a virtual head each: the blocks of columns of one block of modes, or the other way round.
  * Invariant: between two barriers no tile is both written and read by different warps. */
 #include "ops/cuda/interdomain_wide_bwd.cuh"
 
@@ -76,12 +76,24 @@ IDA_DEV void load_chunk(const mix_params *p, const mix_maps *maps, uint32_t stag
     if (FULL) load_states(p, stage + at::X, bar, w->slot, is);
 }
 
+/* Rows of bf16 of an accumulator of 64 / MB columns, through a tile. */
+template <int MB>
+IDA_DEV void rows_out(__nv_bfloat16 *to, int64_t stride, const float (&d)[32 / MB], uint32_t tile, uint32_t place, int rows,
+                      int cols, const spot *at) {
+    uint32_t t[16 / MB];
+    pack_acc(t, d);
+#pragma unroll
+    for (int j = 0; j < 8 / MB; j += 2) st_frag(frag_at(tile, place, j), t + 2 * j);
+    __syncwarp();
+    store_rows<8 / MB>(to, stride, tile, 0, rows, cols, at->warp, at->lane);
+}
+
 /* FULL false: over one piece, from zero after every piece but a sequence's last, to x_piece. run: then the piece. */
-template <int MB, bool FULL>
+template <int MB, bool FULL, int side>
 IDA_DEV void scan_task(const mix_params *p, const mix_maps *maps, uint32_t base, int run, const scan_place *is, int wg,
                        int thread) {
     typedef scan_map<MB> map;
-    const int side = is->side, mp = MB * MIX_TILE, centre = MIX_CHUNK / 2;
+    const int mp = MB * MIX_TILE, centre = MIX_CHUNK / 2;
     spot at;
     at.wg = side, at.warp = thread / 32 % 4, at.lane = thread % 32, at.row = 16 * at.warp + at.lane / 4;
     at.m0 = MB == 2 ? wg * MIX_TILE : 0, at.c0 = (MB == 1 ? wg : is->c) * MIX_TILE;
@@ -149,8 +161,9 @@ IDA_DEV void scan_task(const mix_params *p, const mix_maps *maps, uint32_t base,
             }
             const uint32_t us = tiles >> 4, u_q = us + (uint32_t)(MB == 1 ? wg * (TILE / 16) : 0),
                            u_link = us + (uint32_t)(MB == 2 ? wg * (2 * TILE / 16) : 0);
-            float out[32 / MB]; /* MB = 2: of columns 32 wg.. */
+            float out[32 / MB], dq[32 / MB]; /* MB = 2: of columns 32 wg.. */
             touch(out);
+            touch(dq);
             touch(df);
             touch(dx.re);
             touch(dx.im);
@@ -180,7 +193,19 @@ IDA_DEV void scan_task(const mix_params *p, const mix_maps *maps, uint32_t base,
                     mma_ss<0, 0>(df, desc_k(u_q, map::K + kk * K_STEP), desc_k(u_hat, map::HAT + kk * K_STEP), 1);
                 wg_commit();
             }
-            wg_wait<FULL ? 1 : 0>();
+            if (FULL && side == 0) {
+                const uint32_t u_col = us + (uint32_t)(wg * (MB == 1 ? TILE / 16 : 4)),
+                               u_x = us + (uint32_t)(wg * (MB == 1 ? PANEL / 16 : 4));
+#pragma unroll
+                for (int kk = 0; kk < 4; kk++)
+                    mma_ss<0, 1>(dq, desc_k(us, map::LOW + kk * K_STEP), desc_mn(u_col, map::K + kk * MN_STEP, TILE), kk > 0);
+#pragma unroll
+                for (int kk = 0; kk < 8 * MB; kk++)
+                    mma_ss<0, 1>(dq, desc_k(us, map::LINK + (kk / 4) * TILE + (kk % 4) * K_STEP),
+                                 desc_mn(u_x, map::X + kk * MN_STEP, PANEL), 1);
+                wg_commit();
+            }
+            wg_wait<FULL ? (side == 0 ? 2 : 1) : 0>();
             touch(dx.re);
             touch(dx.im);
             if (FULL)
@@ -188,6 +213,7 @@ IDA_DEV void scan_task(const mix_params *p, const mix_maps *maps, uint32_t base,
                             (float)(c > 0 || part.index > 0 ? MIX_CHUNK : centre + 1));
             wg_wait<0>();
             touch(out);
+            touch(dq);
             touch(df);
             bar_sync(1, THREADS);
             if (thread == 0 && ahead.n >= stop) {
@@ -197,20 +223,14 @@ IDA_DEV void scan_task(const mix_params *p, const mix_maps *maps, uint32_t base,
             stage = stage + 1 < map::STAGES ? stage + 1 : 0;
             if (!FULL) continue;
             const int first_col = at.c0 + (MB == 2 ? 32 * wg : 0), cols = (int)width - first_col;
-            const int64_t head_row = token * p->h + at.h;
-            if (p->per > 1) {
-                store_acc((side ? p->dv_head : p->dk_head) + head_row * width + first_col, p->h * width, out, rows,
-                          cols < 64 / MB ? cols : 64 / MB, &at);
-                continue;
-            }
+            const int64_t row0 = (token * p->h + at.h) * width + first_col, stride = p->h * width;
             /* through the warp's own rows of dX^, which nobody reads any more */
-            uint32_t t[16 / MB];
-            pack_acc(t, out);
-#pragma unroll
-            for (int j = 0; j < 8 / MB; j += 2) st_frag(frag_at(hat, place, j), t + 2 * j);
-            __syncwarp();
-            store_rows<8 / MB>((__nv_bfloat16 *)(side ? p->dv : p->dk) + head_row * width + first_col, p->h * width, hat, 0, rows,
-                               cols, warp, lane);
+            if (side == 0)
+                rows_out<MB>((__nv_bfloat16 *)p->dq + row0, stride, dq, hat + TILE, place, rows, cols, &at);
+            if (p->per > 1)
+                store_acc((side ? p->dv_head : p->dk_head) + row0, stride, out, rows, cols < 64 / MB ? cols : 64 / MB, &at);
+            else
+                rows_out<MB>((__nv_bfloat16 *)(side ? p->dv : p->dk) + row0, stride, out, hat, place, rows, cols, &at);
         }
         if (!FULL) part_store(p->x_piece + (n * p->vh + v) * MIX_STATE, &dx, side, thread % 128);
         if (!FULL || part.index > 0) continue;
@@ -251,7 +271,8 @@ template <int MB, bool FULL> __global__ void __launch_bounds__(THREADS, 1)
         for (int i = 0; i <= map::STAGES; i++) mbar_init(base + map::BAR + 8 * i, 1);
     fence_async();
     __syncthreads();
-    scan_task<MB, FULL>(&p, &maps, base, run, &is, wg, thread);
+    if (is.side) scan_task<MB, FULL, 1>(&p, &maps, base, run, &is, wg, thread);
+    else scan_task<MB, FULL, 0>(&p, &maps, base, run, &is, wg, thread);
 #else
     __trap(); /* not for this chip: a build without sm_90a must not leave its outputs unwritten */
 #endif
