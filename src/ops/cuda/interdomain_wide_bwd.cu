@@ -223,48 +223,45 @@ IDA_DEV void chains_task(const mix_params *p, const mix_maps *maps, unsigned cha
             wg_commit();
             gram_grad(dg, signed_a, &c, at::LEFT, at::SIDE + at::LEFT, p->hermitian);
             wg_commit();
-            wg_wait<0>();
+            wg_wait<1>();
             touch(t);
-            touch(dg);
             back_e(pairs, moments + (thread / 32) * 128, t, &e, c.opp + at::LEFT, c.opp + at::LOW, c.place, c.warp, c.lane, true);
+            wg_wait<0>();
+            touch(dg);
         }
         bar_sync(1, THREADS);
 
-        /* B, P | dT, dS */
+        /* B, P | dT, dS, and dF~ */
         st_packed(c.own + at::LEFT, c.place, pairs);
         st_packed(c.own + at::LEFT + TILE, c.place, pairs + 16);
+        fence_async();
+        bar_sync(1, THREADS);
         {
             float s[32];
             uint32_t low[16];
             touch(s);
+            touch(df);
             wg_fence();
 #pragma unroll
             for (int kk = 0; kk < 8; kk++)
                 mma_rs<0>(s, pairs + 4 * kk, desc_k(c.u, at::F + (kk / 4) * TILE + (kk % 4) * K_STEP), kk > 0);
             wg_commit();
-            wg_wait<0>();
+            reader_grad(df, &c, at::LEFT, at::S, at::SIDE);
+            wg_commit();
+            wg_wait<1>();
             touch(s);
             pack_tril(low, s, c.warp, c.lane);
             st_packed(c.own + at::LOW, c.place, low);
+            fence_async();
+            wg_wait<0>();
+            touch(df);
         }
-        fence_async();
         bar_sync(1, THREADS);
         if (thread == 0) {
             bulk_store(link_at<1>(p, slot, h, 1), base + at::LEFT, wide_link<1>::BYTES);
             bulk_store(link_at<1>(p, slot, h, 0), base + at::SIDE + at::LEFT, wide_link<1>::BYTES);
             bulk_commit();
-        }
-
-        touch(df);
-        wg_fence();
-        reader_grad(df, &c, at::LEFT, at::S, at::SIDE);
-        wg_commit();
-        wg_wait<0>();
-        touch(df);
-        bar_sync(1, THREADS);
-        if (thread == 0) {
-            bulk_wait_read<0>(); /* the links */
-            fence_async();
+            bulk_wait_read<0>();
             if (left > 1) load_last<CB>(p, base, next.slot, v);
         }
     }
@@ -367,11 +364,12 @@ IDA_DEV void gram_task(const mix_params *p, unsigned char *smem, uint32_t base, 
             gram_grad(dg, signed_a, &c, GR_LEFT, GR_SIDE + GR_LEFT, p->hermitian);
             gram_grad(dg_other, signed_other, &c, GR_OTHER, GR_SIDE + GR_LEFT, p->hermitian);
             wg_commit();
-            wg_wait<0>();
+            wg_wait<1>();
             touch(t);
+            back_e(pairs, moments + (thread / 32) * 128, t, &e, c.opp + GR_LEFT, c.opp + GR_LOW, c.place, c.warp, c.lane, true);
+            wg_wait<0>();
             touch(dg);
             touch(dg_other);
-            back_e(pairs, moments + (thread / 32) * 128, t, &e, c.opp + GR_LEFT, c.opp + GR_LOW, c.place, c.warp, c.lane, true);
         }
         bar_sync(1, THREADS);
         st_packed(c.own + GR_LEFT, c.place, pairs);

@@ -22,6 +22,7 @@ template <int MB> struct scan_map {
         X = K + COLUMNS * TILE,
         STAGE = X + 2 * PANEL,
         BAR = RING + STAGES * STAGE, /* of the stages; of the state after a sequence */
+        DONE = BAR + 32,             /* of the stages: how often a warpgroup was done with it */
         BYTES = BAR + 64 + 1024
     };
 };
@@ -76,6 +77,12 @@ IDA_DEV void load_chunk(const mix_params *p, const mix_maps *maps, uint32_t stag
     if (FULL) load_states(p, stage + at::X, bar, w->slot, is);
 }
 
+/* Whether this is the second call of two. */
+IDA_DEV bool last_done(uint32_t count) {
+    uint32_t before;
+    asm volatile("atom.acq_rel.cta.shared::cta.add.u32 %0, [%1], 1;" : "=r"(before) : "r"(count) : "memory");
+    return before & 1;
+}
 /* Rows of bf16 of an accumulator of 64 / MB columns, through a tile. */
 template <int MB>
 IDA_DEV void rows_out(__nv_bfloat16 *to, int64_t stride, const float (&d)[32 / MB], uint32_t tile, uint32_t place, int rows,
@@ -86,6 +93,7 @@ IDA_DEV void rows_out(__nv_bfloat16 *to, int64_t stride, const float (&d)[32 / M
     for (int j = 0; j < 8 / MB; j += 2) st_frag(frag_at(tile, place, j), t + 2 * j);
     __syncwarp();
     store_rows<8 / MB>(to, stride, tile, 0, rows, cols, at->warp, at->lane);
+    __syncwarp(); /* before the next dX^ */
 }
 
 /* FULL false: over one piece, from zero after every piece but a sequence's last, to x_piece. run: then the piece. */
@@ -112,11 +120,10 @@ IDA_DEV void scan_task(const mix_params *p, const mix_maps *maps, uint32_t base,
 
     back_walk ahead = {first, stop, 0, 0, 0};
     back_enter(&ahead, list);
-    if (thread == 0)
-        for (int i = 0; i < map::STAGES && ahead.n >= stop; i++) {
-            load_chunk<MB, FULL>(p, maps, base + map::RING + i * map::STAGE, bar + 8 * i, is, &ahead);
-            back_next(&ahead, list);
-        }
+    for (int i = 0; i < map::STAGES && ahead.n >= stop; i++) {
+        if (thread == 0) load_chunk<MB, FULL>(p, maps, base + map::RING + i * map::STAGE, bar + 8 * i, is, &ahead);
+        back_next(&ahead, list);
+    }
     int stage = 0, phases = 0; /* bit i: of barrier i */
     for (int n = first; n >= stop; n--) {
         const mix_part part = list[n];
@@ -215,9 +222,12 @@ IDA_DEV void scan_task(const mix_params *p, const mix_maps *maps, uint32_t base,
             touch(out);
             touch(dq);
             touch(df);
-            bar_sync(1, THREADS);
-            if (thread == 0 && ahead.n >= stop) {
-                load_chunk<MB, FULL>(p, maps, tiles, bar + 8 * stage, is, &ahead);
+            if (MB == 1) bar_sync(2 + wg, 128);
+            else bar_sync(1, THREADS);
+            /* the warpgroup that is done last has the stage filled again */
+            if (ahead.n >= stop) {
+                if (thread % 128 == 0 && last_done(base + map::DONE + 4 * stage))
+                    load_chunk<MB, FULL>(p, maps, tiles, bar + 8 * stage, is, &ahead);
                 back_next(&ahead, list);
             }
             stage = stage + 1 < map::STAGES ? stage + 1 : 0;
@@ -259,16 +269,20 @@ template <int MB, bool FULL> __global__ void __launch_bounds__(THREADS, 1)
     unsigned char *smem = raw + ((1024 - (smem_at(raw) & 1023)) & 1023);
     const uint32_t base = smem_at(smem);
     const int blocks = MB == 2 ? p.cb : 1;
-    const int64_t task = blockIdx.x / 2, h = task / blocks % p.h;
+    const unsigned of_side = gridDim.x / 2; /* the keys, which have dQ to do too, come first */
+    const int64_t task = blockIdx.x % of_side, h = task / blocks % p.h;
     scan_place is;
-    is.side = (int)(blockIdx.x % 2), is.c = (int)(task % blocks), is.h = h, is.g = h / p.per;
+    is.side = (int)(blockIdx.x / of_side), is.c = (int)(task % blocks), is.h = h, is.g = h / p.per;
     is.v0 = h * MB * p.cb + is.c, is.v_step = MB == 2 ? p.cb : 1;
     const int thread = (int)threadIdx.x, run = (int)(task / blocks / p.h), wg = __shfl_sync(~0u, thread / 128, 0);
     if (p.t.chunk[is.g] != MIX_CHUNK) return;
     if (!FULL && p.parts[p.pieces[run].whole].index == 0) return; /* nothing comes before it */
     copy16(smem + map::F, p.t.f16 + is.g * 2 * MB * TILE, 2 * MB * TILE, thread, THREADS);
     if (thread == 0)
-        for (int i = 0; i <= map::STAGES; i++) mbar_init(base + map::BAR + 8 * i, 1);
+        for (int i = 0; i <= map::STAGES; i++) {
+            mbar_init(base + map::BAR + 8 * i, 1);
+            *reinterpret_cast<uint32_t *>(smem + map::DONE + 4 * i) = 0;
+        }
     fence_async();
     __syncthreads();
     if (is.side) scan_task<MB, FULL, 1>(&p, &maps, base, run, &is, wg, thread);
