@@ -104,14 +104,19 @@ static double cuda_attention_bytes(const cuda_size *s) {
 }
 
 /* The states before all chunks, and between the parts of long sequences; records of parameter gradients; tables of every group.
- * The generic path has the states of one head for each of CTAS blocks instead, in MOST bytes where that holds one. */
+ * Wide heads have their states in blocks, and hand on tiles between the kernels of the backward. The generic path has the states of one head for each of CTAS blocks instead, in MOST bytes where that holds one. */
 static double cuda_interdomain_bytes(const cuda_size *s) {
     static const double CTAS = 264, TASKS = 528, SLOT = 32768, MOST = 4096.0 * MIB;
-    const bool tuned = s->bf16 && s->m <= 64 && s->dh <= 64 && fmod(s->dh, 8) == 0;
-    const double m = tuned ? 64 : s->m, record = 128 * m + 2 * m * m + 2 * m, chunks = s->n / CHUNK + 2 * s->docs;
+    const bool tuned = s->bf16 && s->m <= 128 && s->dh <= 128 && fmod(s->dh, 8) == 0;
+    const double mb = ceil(s->m / 64), cb = ceil(s->dh / 64), heads = s->h * mb * cb;
+    const double m = tuned ? 64 * mb : s->m, record = 128 * m + 2 * m * m + 2 * m, chunks = s->n / CHUNK + 2 * s->docs;
     double bytes = 4 * (TASKS + s->h) * record + s->g * (8 * (161 + 2 * m) * m + 8 * record + 16 * m * m);
     if (s->h > s->g) bytes += 8 * s->n * s->h * s->dh;
-    if (tuned) return bytes + s->g * 81920 + chunks * s->h * SLOT + smallest(0.625 * chunks * s->h * SLOT, 384.0 * MIB);
+    if (tuned) {
+        bytes += s->g * (32768 + 16384 * mb + 32768 * mb * mb) + (chunks + smallest(0.625 * chunks, 12288 / heads)) * heads * SLOT;
+        if (mb * cb > 1) bytes += chunks * s->h * 16384 * (2 * mb + 1 + (mb > 1 ? 4 * mb : 0)) + (TASKS + heads) * 66560;
+        return bytes;
+    }
     const double each = 4 * (4 * m * s->dh * (s->t / CHUNK + 70) + 64 * (8 * s->dh + 3 * CHUNK + 8 * m));
     return bytes + largest(1, smallest(smallest(CTAS, s->h * s->docs), floor(MOST / each))) * each;
 }
