@@ -32,14 +32,18 @@ template <int N> IDA_DEV uint32_t ring_bar(ring<N> r, int at) { return r.bars + 
 template <int N> IDA_DEV uint32_t ring_open(ring<N> r, int at, int bytes) {
     if (at >= N) mbar_wait(ring_bar(r, at) + 8, (at / N - 1) & 1);
     mbar_expect(ring_bar(r, at), bytes);
-    asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"r"(r.bars + 16 * N), "r"(at + 1) : "memory");
+    asm volatile("red.release.cta.shared.add.u32 [%0], 1;" ::"r"(r.bars + 16 * N) : "memory");
     return ring_stage(r, at);
 }
-/* Item `at`, once it is there, in units of 16 bytes (desc_of). */
-template <int N> IDA_DEV uint32_t ring_tile(ring<N> r, int at) {
-    int issued;
-    do asm volatile("ld.acquire.cta.shared.u32 %0, [%1];" : "=r"(issued) : "r"(r.bars + 16 * N) : "memory");
-    while (issued <= at);
+/* For a warp: item `at`, once it is there, in units of 16 bytes (desc_of). issued: the count as the warp last saw it, at first
+ * 0. */
+template <int N> IDA_DEV uint32_t ring_tile(ring<N> r, int at, int *issued, int lane) {
+    while (*issued <= at) {
+        if (lane == 0)
+            asm volatile("atom.acquire.cta.shared.add.u32 %0, [%1], 0;" : "=r"(*issued) : "r"(r.bars + 16 * N) : "memory");
+        __syncwarp();
+        *issued = __shfl_sync(~0u, *issued, 0);
+    }
     mbar_wait(ring_bar(r, at), (at / N) & 1);
     return ring_stage(r, at) >> 4;
 }

@@ -109,13 +109,14 @@ IDA_DEV void out_role(const mix_params *p, const unsigned char *smem, uint32_t b
     }
     chunk_walk now = chunk_open(p, first);
     for (int i = 0; i < wg; i++) chunk_next(p, &now);
+    int issued = 0;
     for (int n = wg; n < count; n += at::WORKERS) {
         const int in_a = items_a<MB, CB>(n), in_b = items_b<MB, CB>(n, count), in_x = in_a + CB, in_gg = in_x + MB * CB,
                   in_v = in_b + MB * CB;
         uint32_t a[MB][32], b_pairs[MB][32], low[16], q[CB], x[MB][CB];
         float s[32];
 #pragma unroll
-        for (int c = 0; c < CB; c++) q[c] = ring_tile(r, in_a + c);
+        for (int c = 0; c < CB; c++) q[c] = ring_tile(r, in_a + c, &issued, lane);
         touch(s);
         wg_fence();
 #pragma unroll
@@ -128,7 +129,7 @@ IDA_DEV void out_role(const mix_params *p, const unsigned char *smem, uint32_t b
         for (int b = 0; b < MB; b++) {
             float t[64];
 #pragma unroll
-            for (int c = 0; c < CB; c++) x[b][c] = ring_tile(r, in_x + b * CB + c);
+            for (int c = 0; c < CB; c++) x[b][c] = ring_tile(r, in_x + b * CB + c, &issued, lane);
             touch(t);
             wg_fence();
 #pragma unroll
@@ -163,7 +164,7 @@ IDA_DEV void out_role(const mix_params *p, const unsigned char *smem, uint32_t b
 #pragma unroll
             for (int panel = 0; panel < 2 * MB; panel++)
                 gg[panel] = MB == 1 ? u + (uint32_t)((at::AT_GG + panel * PANEL) / 16)
-                                    : ring_tile(r, in_gg + to * 2 * MB + panel);
+                                    : ring_tile(r, in_gg + to * 2 * MB + panel, &issued, lane);
             touch(t);
             wg_fence();
 #pragma unroll
@@ -191,8 +192,8 @@ IDA_DEV void out_role(const mix_params *p, const unsigned char *smem, uint32_t b
 #pragma unroll
         for (int b = 0; b < MB; b++)
 #pragma unroll
-            for (int c = 0; c < CB; c++) x[b][c] = ring_tile(r, in_b + b * CB + c);
-        const uint32_t u_v = ring_tile(r, in_v), v = u_v << 4;
+            for (int c = 0; c < CB; c++) x[b][c] = ring_tile(r, in_b + b * CB + c, &issued, lane);
+        const uint32_t u_v = ring_tile(r, in_v, &issued, lane), v = u_v << 4;
         if (now.rows < MIX_CHUNK) {
             clear_v<CB>(v, now.rows, thread);
             bar_sync(1 + wg, 128);
