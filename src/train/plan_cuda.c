@@ -29,20 +29,35 @@ static double attention_bytes(const sizes *s, double memory_bytes) {
     return 8 * s->n * s->h + (suits && cudnn <= most ? cudnn : 0);
 }
 
-/* interdomain.cu, backward: the states before all chunks; records of parameter gradients; tables of every group; and where rows
- * are few and long, the states between their parts (at most PARTS of the shapes that were tried). The generic path has the states
+/* choose_chunk_runs of interdomain.cu: runs of chunks that the wide backward is cut into. */
+static double chunk_runs(double chunks, double h) {
+    double best = 0, runs = 1;
+    for (double n = 1; n <= fmin(chunks, 528); n++) {
+        const double cost = ceil(n * h / CHIP) * (ceil(chunks / n) + 3);
+        if (n == 1 || cost < best) best = cost, runs = n;
+    }
+    return runs;
+}
+
+/* interdomain.cu, backward: the states before all chunks, in blocks of 64 modes and 64 columns; records of parameter gradients;
+ * tables of every group; for more than one block (wide) what the kernels hand on for each chunk, and records of the scan; and
+ * where rows are few and long, the states between their parts (at most PARTS of the shapes that were tried). The generic path has the states
  * of one head for each of CTAS blocks, in MOST bytes where that holds one; on the tuned path it stands by in the same memory. */
 static double interdomain_bytes(const sizes *s) {
     static const double CTAS = 264, TASKS = 528, SLOT = 32768, STATE = 65536, MOST = 4096.0 * MIB, PARTS = 64.0 * MIB;
-    const bool tuned = s->bf16 && s->m <= 64 && s->dh <= 64 && fmod(s->dh, 8) == 0;
-    const double m = tuned ? 64 : s->m, record = 128 * m + 2 * m * m + 2 * m, chunks = s->n / CHUNK + s->docs;
-    const bool parts = tuned && s->t > 8 * CHUNK && s->rows * s->h <= CHIP;
-    const double runs = fmin(parts ? chunks / 8 + s->docs : s->docs, ceil(TASKS / s->h));
+    const bool tuned = s->bf16 && s->m <= 128 && s->dh <= 128 && fmod(s->dh, 8) == 0;
+    const double mb = ceil(s->m / 64), heads = s->h * mb * ceil(s->dh / 64), m = tuned ? 64 * mb : s->m;
+    const bool wide = tuned && heads > s->h, parts = tuned && s->t > 8 * CHUNK && s->rows * heads <= CHIP;
+    const double record = 128 * m + 2 * m * m + 2 * m, chunks = s->n / CHUNK + s->docs;
+    const double cut = fmin(parts ? chunks / 8 + s->docs : s->docs, ceil(TASKS / heads));
+    const double runs = wide ? chunk_runs(chunks, s->h) : cut;
     double bytes = 4 * runs * s->h * record + s->g * (8 * (161 + 2 * m) * m + 8 * record + 16 * m * m);
     if (s->h > s->g) bytes += 8 * s->n * s->h * s->dh;
-    if (parts) bytes += fmin(PARTS, 0.75 * chunks * s->h * STATE);
+    if (parts) bytes += fmin(PARTS * heads / s->h, 0.75 * chunks * heads * STATE);
     const double each = 4 * (4 * m * s->dh * (ceil(s->t / CHUNK) + 69) + CHUNK * (8 * s->dh + 3 * CHUNK + 8 * m));
-    if (tuned) return bytes + s->g * 81920 + fmax((chunks + s->docs) * s->h * SLOT, each);
+    if (wide) bytes += (chunks + s->docs) * s->h * 16384 * (2 * mb + 1 + (mb > 1 ? 4 * mb : 0)) + cut * heads * 66560;
+    if (tuned)
+        return bytes + s->g * ((wide ? 0 : 32768) + 16384 * mb + 32768 * mb * mb) + fmax((chunks + s->docs) * heads * SLOT, each);
     return bytes + fmax(1, fmin(fmin(CTAS, s->h * s->docs), floor(MOST / each))) * each;
 }
 

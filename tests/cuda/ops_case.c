@@ -282,11 +282,11 @@ static bool compare_kinds(kase *k, array *a, const double *got) {
 }
 
 typedef struct gauge { double sum, size, scale; int64_t n; bool per_element; } gauge;
-static void gauge_add(gauge *g, double x, double want) {
+static void gauge_add(gauge *g, double x, double want, double size) {
     const double e = x - want, own = fmax(fabs(want), 1e-30); /* below that fp32 loses digits */
     g->n++;
     g->sum += g->per_element ? e * e / (own * own) : e * e;
-    g->size += want * want;
+    g->size += size * size;
 }
 static double gauge_value(const gauge *g) {
     if (g->per_element) return g->n ? sqrt(g->sum / (double)g->n) : 0;
@@ -294,16 +294,22 @@ static double gauge_value(const gauge *g) {
     return sqrt(g->sum / (size > 0 ? size : 1));
 }
 
+/* What an error in an element is measured against. What an ADD array held and what is added to it may all but cancel. */
+static double size_at(const array *a, int64_t i) {
+    const double start = a->role == ADD ? (double)a->value[i] : 0;
+    return hypot(start, a->want[i] - start);
+}
+
 static void compare_values(kase *k, array *a, const double *got) {
     gauge ours = {.per_element = a->per_element, .scale = a->scale}, rounding = ours;
     double square = 0;
     int64_t n = 0, far = -1;
     for (int64_t i = 0; i < a->n; i++) {
-        const double w = a->want[i], r = half(k, a) ? bf16_of(w) : w;
+        const double w = a->want[i], r = half(k, a) ? bf16_of(w) : w, size = size_at(a, i);
         if (!isfinite(w) || !isfinite(got[i])) continue;
-        gauge_add(&ours, got[i], a->exact ? r : w);
-        gauge_add(&rounding, r, w);
-        square += w * w, n++;
+        gauge_add(&ours, got[i], a->exact ? r : w, size);
+        gauge_add(&rounding, r, w, size);
+        square += size * size, n++;
     }
     const double rms = fmax(n ? sqrt(square / (double)n) : 0, a->scale), round = gauge_value(&rounding);
     const double limit = a->exact ? 0 : a->tol + (k->c->bf16 ? 2 * fmax(round, a->naive) : 0);
@@ -311,7 +317,8 @@ static void compare_values(kase *k, array *a, const double *got) {
     note(k->c, k->label, a->name, error, limit);
     if (!(error <= limit)) complain(k, a->name, "error %.3e, limit %.3e", error, limit);
     for (int64_t i = 0; i < a->n && far < 0 && !a->exact; i++)
-        if (isfinite(a->want[i]) && fabs(got[i] - a->want[i]) > 16 * limit * fmax(fabs(a->want[i]), a->per_element ? 1e-30 : rms))
+        if (isfinite(a->want[i]) && fabs(got[i] - a->want[i]) >
+                                        16 * limit * fmax(size_at(a, i), a->per_element ? 1e-30 : rms))
             far = i;
     if (far >= 0) complain(k, a->name, "[%lld] is %.9g, reference %.9g, size %.3g", (long long)far, got[far], a->want[far], rms);
 }

@@ -58,8 +58,8 @@ $B/tests/cuda/model_check: tests/cuda/model_check.c tests/cuda/rounded.c $B/libi
 	@mkdir -p $(@D)
 	$(call SAY,LD)$(CC) $(ALLC) $(filter %.c,$^) $B/libidattn.a -o $@ $(LIBS)
 # These two call the mixer core itself, below the op table.
-MIXEROBJ := $(patsubst %,$B/src/ops/cuda/%.o,arch interdomain interdomain_any interdomain_bwd interdomain_fwd interdomain_maps \
-            interdomain_tables)
+MIXEROBJ := $(patsubst %,$B/src/ops/cuda/%.o,arch interdomain interdomain_any interdomain_bwd interdomain_fwd \
+            interdomain_maps interdomain_tables interdomain_wide_bwd interdomain_wide_fwd interdomain_wide_scan)
 $B/tests/cuda/naive.o: tests/cuda/naive.c
 	@mkdir -p $(@D)
 	$(call SAY,CC)$(CC) $(ALLC) -DIDA_REAL=double -c $< -o $@

@@ -7,19 +7,21 @@
 /* Enough tasks that the last wave of CTAs costs little; more only repeat the loading of tables. MAX_LONG: with more sequences
  * that could be cut, none need be. */
 enum { WANTED_TASKS = 528, ANY_CTAS = 264, MULTIPROCESSORS = 132, MIN_PART = 8, MAX_PIECES = 8, MAX_LONG = 256 };
+/* What a run of chunks costs by itself, in chunks. */
+static const double CHUNK_RUN = 3;
 
 /* Bytes of the generic path's work space, where one CTA needs no more; on the tuned path it has the room of the states. */
 static const int64_t MAX_WORK = (int64_t)4 << 30;
 
 bool ida_cuda_interdomain_tuned(const ida_cuda_interdomain *a) {
-    return ida_cuda_code_arch() == 90 && a->bf16 && a->m <= MIX_TILE && a->r <= MIX_TILE && a->d <= MIX_TILE && a->r % 8 == 0 &&
-           a->d % 8 == 0 && (a->chunk == 0 || a->chunk >= MIX_CHUNK) &&
+    return ida_cuda_code_arch() == 90 && a->bf16 && a->m <= 2 * MIX_TILE && a->r <= 2 * MIX_TILE && a->d <= 2 * MIX_TILE &&
+           a->r % 8 == 0 && a->d % 8 == 0 && (a->chunk == 0 || a->chunk >= MIX_CHUNK) &&
            vec_aligned(a->q, a->k, a->v, a->o, a->dout, a->dq, a->dk, a->dv);
 }
 
 typedef struct plan {
     mix_params p;
-    int64_t n_tokens, n_chunks, longest, n_long, long_chunks[MAX_LONG]; /* of sequences of more than MIN_PART chunks */
+    int64_t n_tokens, longest, n_long, long_chunks[MAX_LONG]; /* of sequences of more than MIN_PART chunks */
     float *state_copy;
     int any_ctas;
     bool overflow;
@@ -36,10 +38,13 @@ static void *take(plan *l, unsigned char *base, int64_t n, int64_t size) {
     return base ? at : NULL;
 }
 
+/* Of MIX_TILE, that hold n. */
+static int blocks(int64_t n) { return (int)((n + MIX_TILE - 1) / MIX_TILE); }
+
 static void measure(plan *l, const ida_cuda_interdomain *a) {
     for (int64_t s = 0; s < a->n_seq; s++) {
         const int64_t n = mix_chunks(a->cu[s + 1] - a->cu[s]);
-        l->n_chunks += n;
+        l->p.n_chunks += n;
         if (n > l->longest) l->longest = n;
         if (n > MIN_PART && l->n_long++ < MAX_LONG) l->long_chunks[l->n_long - 1] = n;
     }
@@ -68,10 +73,13 @@ typedef struct pass_cost {
     double task, before, piece, chunk;
 } pass_cost;
 static const pass_cost FWD_COST = {2.7, 19, 2.4, 0.13}, BWD_COST = {1.3, 8.4, 1.6, 0.24};
+/* The same of wide heads, where the main pass is that for the states. */
+static const pass_cost WIDE_FWD_COST = {2, 15, 2, 0.4};
 
 /* Sets part_chunks and pre_per to what makes the estimated time smallest. Cutting costs a pass over the pieces of all parts but
  * one of a sequence. A fixed number of multiprocessors, so that the bits do not depend on the chip's. */
-static void choose_parts(plan *l, int64_t n_seq, int64_t h, pass_cost of) {
+static void choose_parts(plan *l, int64_t n_seq, pass_cost of) {
+    const int64_t h = l->p.vh;
     const int64_t longest = l->longest > 0 ? l->longest : 1;
     double best = 0;
     l->p.part_chunks = longest > MIN_PART ? longest : MIN_PART, l->p.pre_per = 1;
@@ -82,7 +90,7 @@ static void choose_parts(plan *l, int64_t n_seq, int64_t h, pass_cost of) {
         int64_t of_cut, cut, per = 1;
         const int64_t limit = chunks < MIN_PART ? MIN_PART : chunks, n_parts = count_parts(l, n_seq, limit, &of_cut, &cut);
         const double task = (double)chunks + of.task, whole = waves(n_parts * h, task),
-                     even = ((double)l->n_chunks + (double)n_parts * of.task) * (double)h / MULTIPROCESSORS + task;
+                     even = ((double)l->p.n_chunks + (double)n_parts * of.task) * (double)h / MULTIPROCESSORS + task;
         double extra = 0;
         for (int64_t i = 1; parts > 1 && i <= MAX_PIECES && i <= chunks / 2; i++) {
             const double cost = of.before + waves((of_cut - cut) * h * i, of.piece + of.chunk * (double)((chunks + i - 1) / i));
@@ -96,20 +104,34 @@ static void choose_parts(plan *l, int64_t n_seq, int64_t h, pass_cost of) {
     }
 }
 
+/* Sets n_chunk_runs: so many runs that the last wave of CTAs costs little, but few enough that a CTA's tables do. */
+static void choose_chunk_runs(mix_params *p) {
+    double best = 0;
+    for (int64_t runs = 1; runs <= p->n_chunks && runs <= WANTED_TASKS; runs++) {
+        const double cost = waves(runs * p->h, (double)((p->n_chunks + runs - 1) / runs) + CHUNK_RUN);
+        if (runs > 1 && cost >= best) continue;
+        best = cost, p->n_chunk_runs = (int)runs;
+    }
+}
+
 static plan plan_make(const ida_cuda_interdomain *a, unsigned char *base, bool bwd) {
     plan l = {};
     mix_params *p = &l.p;
     l.n_tokens = a->n_seq > 0 ? a->cu[a->n_seq] : 0;
     p->tuned = l.n_tokens > 0 && ida_cuda_interdomain_tuned(a);
     p->n_seq = a->n_seq, p->h = a->h, p->g = a->g, p->per = a->h / a->g, p->r = a->r, p->d = a->d, p->m = a->m;
-    p->mp = p->tuned ? MIX_TILE : a->m;
+    p->mb = blocks(a->m), p->cb = blocks(vec_max(a->r, a->d));
+    p->wide = p->tuned && (p->mb > 1 || p->cb > 1);
+    p->vh = a->h * p->mb * p->cb;
+    p->mp = p->tuned ? p->mb * MIX_TILE : a->m;
     p->chunk_limit = 1;
     const int64_t limit = a->chunk > 0 && a->chunk < MIX_CHUNK ? a->chunk : MIX_CHUNK;
     while (2 * p->chunk_limit <= limit) p->chunk_limit *= 2;
     p->hermitian = a->readout == IDA_READOUT_HERMITIAN, p->disc = a->ssm.disc;
     p->ssm = a->ssm;
     p->q = a->q, p->k = a->k, p->v = a->v, p->o = a->o, p->dout = a->dout, p->dq = a->dq, p->dk = a->dk, p->dv = a->dv;
-    p->state_in = a->state_in, p->state_out = a->state_out, p->dstate_out = a->dstate_out, p->dstate_in = a->dstate_in;
+    if (!bwd) p->state_out = a->state_out;
+    p->state_in = a->state_in, p->dstate_out = a->dstate_out, p->dstate_in = a->dstate_in;
     p->dssm = a->dssm;
     measure(&l, a);
     const int64_t wanted = (WANTED_TASKS + a->h - 1) / a->h;
@@ -117,15 +139,17 @@ static plan plan_make(const ida_cuda_interdomain *a, unsigned char *base, bool b
 
     if (p->tuned) {
         int64_t of_cut = 0, cut = 0;
-        choose_parts(&l, a->n_seq, a->h, bwd ? BWD_COST : FWD_COST);
+        const int64_t part_runs = vec_div_up(WANTED_TASKS, p->vh);
+        choose_parts(&l, a->n_seq, p->wide ? WIDE_FWD_COST : bwd ? BWD_COST : FWD_COST);
+        if (p->wide) choose_chunk_runs(p);
         p->n_parts = (int)(l.n_long > MAX_LONG ? a->n_seq : count_parts(&l, a->n_seq, p->part_chunks, &of_cut, &cut));
         p->n_pieces = (int)of_cut * p->pre_per;
-        p->n_part_runs = (int)(p->n_parts < wanted ? p->n_parts : wanted);
+        p->n_part_runs = (int)(p->n_parts < part_runs ? p->n_parts : part_runs);
         p->split = cut > 0;
     }
 
     const int64_t m2 = 2 * p->mp, g = a->g, record = mix_record_floats(p->mp), tasks = p->n_runs * a->h;
-    const int64_t record_runs = p->n_part_runs > p->n_runs ? p->n_part_runs : p->n_runs;
+    const int64_t tuned_runs = p->wide ? p->n_chunk_runs : p->n_part_runs, record_runs = vec_max(tuned_runs, p->n_runs);
     int64_t *cu = (int64_t *)take(&l, base, a->cu_device ? 0 : a->n_seq + 1, sizeof(int64_t));
     p->cu = a->cu_device ? a->cu_device : cu;
     p->run0 = (int64_t *)take(&l, base, p->n_runs + 1, sizeof(int64_t));
@@ -139,20 +163,25 @@ static plan plan_make(const ida_cuda_interdomain *a, unsigned char *base, bool b
     p->t.f = (float *)take(&l, base, g * MIX_CHUNK * m2, sizeof(float));
     p->t.gg = (float *)take(&l, base, g * m2 * m2, sizeof(float));
     if (p->tuned) {
-        p->t.e = (float4 *)take(&l, base, g, 32768);
-        p->t.f16 = (unsigned char *)take(&l, base, g, 16384);
-        p->t.gg16 = (unsigned char *)take(&l, base, g, 32768);
+        if (!p->wide) p->t.e = (float4 *)take(&l, base, g, 32768);
+        p->t.f16 = (unsigned char *)take(&l, base, g, MIX_CHUNK * m2 * 2);
+        p->t.gg16 = (unsigned char *)take(&l, base, g, m2 * m2 * 2);
     }
     if (p->split) {
-        p->x_part = (float *)take(&l, base, p->n_parts * a->h * MIX_STATE, sizeof(float));
-        if (bwd) p->dx_part = (float *)take(&l, base, p->n_parts * a->h * MIX_STATE, sizeof(float));
-        p->x_piece = (float *)take(&l, base, p->n_pieces * a->h * MIX_STATE, sizeof(float));
+        p->x_part = (float *)take(&l, base, p->n_parts * p->vh * MIX_STATE, sizeof(float));
+        if (bwd) p->dx_part = (float *)take(&l, base, p->n_parts * p->vh * MIX_STATE, sizeof(float));
+        p->x_piece = (float *)take(&l, base, p->n_pieces * p->vh * MIX_STATE, sizeof(float));
     }
     /* where the state is updated in place and others than the writer read it */
     if (!bwd && a->state_in.re && a->state_in.re == a->state_out.re && (p->split || p->per > 1))
         l.state_copy = (float *)take(&l, base, 2 * a->n_seq * g * a->m * (a->r + a->d), sizeof(float));
     if (bwd) {
         p->records = (float *)take(&l, base, record_runs * a->h * record, sizeof(float));
+        if (p->wide) {
+            p->links = (unsigned char *)take(&l, base, (p->n_chunks + a->n_seq) * a->h, mix_links_bytes(p->mb));
+            p->halves = (unsigned char *)take(&l, base, (p->n_chunks + a->n_seq) * a->h, mix_halves_bytes(p->mb));
+            p->scan_records = (float *)take(&l, base, p->n_part_runs * p->vh * 2 * MIX_SCAN_RECORD, sizeof(float));
+        }
         p->sums = (double *)take(&l, base, g * record, sizeof(double));
         p->folded = (double *)take(&l, base, g * 2 * p->mp * p->mp, sizeof(double));
         if (p->per > 1) {
@@ -164,7 +193,7 @@ static plan plan_make(const ida_cuda_interdomain *a, unsigned char *base, bool b
     /* the two paths run one after the other: the states of the one and the work space of the other share memory */
     p->work_blocks = bwd ? l.longest : 0;
     p->work_floats = mix_any_work_floats(p, p->work_blocks, bwd);
-    const int64_t slots = bwd && p->tuned ? (l.n_chunks + a->n_seq) * a->h * MIX_SLOT : 0,
+    const int64_t slots = p->tuned && (bwd || p->wide) ? (p->n_chunks + a->n_seq) * p->vh * MIX_SLOT : 0,
                   each = p->work_floats * (int64_t)sizeof(float);
     int64_t ctas = p->tuned ? ANY_CTAS / 2 : ANY_CTAS;
     if (tasks < ctas) ctas = tasks;
@@ -207,10 +236,14 @@ int ida_cuda_interdomain_fwd(const ida_cuda_interdomain *a, void *scratch, void 
     plan l = plan_make(a, (unsigned char *)scratch, false);
     const cudaStream_t stream = (cudaStream_t)stream_handle;
     if (l.p.n_runs == 0) return cudaSuccess;
-    const cudaError_t status = begin(&l, a, stream);
+    cudaError_t status = begin(&l, a, stream);
     if (status != cudaSuccess) return status;
-    if (l.p.tuned) {
-        if (l.p.split) mix_launch_parts64(&l.p, stream);
+    if (l.p.tuned && l.p.split) mix_launch_parts64(&l.p, stream);
+    if (l.p.wide) {
+        mix_launch_states64(&l.p, stream);
+        status = mix_launch_out_wide(&l.p, l.n_tokens, stream);
+        if (status != cudaSuccess) return status;
+    } else if (l.p.tuned) {
         mix_launch_fwd64(&l.p, stream);
     }
     mix_launch_fwd_any(&l.p, a->bf16, l.any_ctas, stream);
@@ -226,7 +259,7 @@ int ida_cuda_interdomain_bwd(const ida_cuda_interdomain *a, void *scratch, void 
     if (l.p.tuned) {
         if (l.p.split) mix_launch_parts64(&l.p, stream);
         mix_launch_states64(&l.p, stream);
-        status = mix_launch_bwd64(&l.p, l.n_tokens, stream);
+        status = l.p.wide ? mix_launch_bwd_wide(&l.p, l.n_tokens, stream) : mix_launch_bwd64(&l.p, l.n_tokens, stream);
         if (status != cudaSuccess) return status;
     }
     mix_launch_bwd_any(&l.p, a->bf16, l.any_ctas, stream);

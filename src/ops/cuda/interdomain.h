@@ -1,7 +1,7 @@
 /* interdomain.h - the mixer core on one CUDA device (ops.h "interdomain", chunk form): launchers that take device pointers, a
  * stream and scratch. They allocate nothing and do not wait for the device.
  *
- * Two paths. Tuned (sm_90, bf16, M, R, D <= 64, R and D multiples of 8, chunk 64): tensor cores, bf16 operands, fp32 sums and
+ * Two paths. Tuned (sm_90, bf16, M, R, D <= 128, R and D multiples of 8, chunk 64): tensor cores, bf16 operands, fp32 sums and
  * state. Generic (all else, and groups whose decay wants a shorter chunk): any M, R, D; fp32 tensors in fp32, bf16 tensors with
  * fp32 operands as pairs of bf16 on tensor cores (2^-16 a product).
  * Invariant: no float atomics; the bits depend on the shapes and inputs only. */

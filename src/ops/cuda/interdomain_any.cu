@@ -151,7 +151,7 @@ template <typename T> __device__ void chunk_forward(const work *w, const float *
 template <typename T> __global__ void __launch_bounds__(THREADS, 2) interdomain_fwd__any(const __grid_constant__ mix_params p) {
     for (int64_t task = blockIdx.x; task < p.n_runs * p.h; task += gridDim.x) {
         const int64_t run = task / p.h, h = task % p.h, g = h / p.per;
-        if (p.tuned && p.t.chunk[g] == MIX_CHUNK) continue;
+        if (mix_tuned(&p, g)) continue;
         const work w = work_open(&p, g, false);
         const bool keep = p.state_out.re && h % p.per == 0;
         for (int64_t s = p.run0[run]; s < p.run0[run + 1]; s++) {
@@ -314,7 +314,7 @@ template <typename T> __device__ void sequence_backward(const work *w, const mix
 template <typename T> __global__ void __launch_bounds__(THREADS, 2) interdomain_bwd__any(const __grid_constant__ mix_params p) {
     for (int64_t task = blockIdx.x; task < p.n_runs * p.h; task += gridDim.x) {
         const int64_t run = task / p.h, h = task % p.h, g = h / p.per, record = mix_record_floats(p.mp);
-        if (p.tuned && p.t.chunk[g] == MIX_CHUNK) continue;
+        if (mix_tuned(&p, g)) continue;
         work w = work_open(&p, g, true);
         w.df = p.records + task * record;
         w.dg = w.df + 64 * w.m2;

@@ -9,7 +9,7 @@
  * Invariant: between two barriers no tile is both written and read by different warps. */
 #include "ops/cuda/interdomain_bwd.cuh"
 
-enum { PANEL = 16384, THREADS = 256 };
+enum { THREADS = 256 };
 /* What warpgroup 1 uses where warpgroup 0 uses X lies SIDE bytes after X. */
 enum {
     SIDE = PANEL,
@@ -38,108 +38,22 @@ enum {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-/* A warpgroup's half of dX~: 64 columns (keys or values), rows m of re and im. */
-typedef struct grad_state {
-    float re[32], im[32];
-} grad_state;
-
-typedef struct spot {
-    int wg, warp, lane, row;
-    int64_t h, g, s;
-} spot;
-
-IDA_DEV int64_t state_index(const mix_params *p, const spot *at, int i, bool *valid) {
-    const int m = at->row + (i & 2 ? 8 : 0), col = 8 * (i / 4) + 2 * (at->lane & 3) + (i & 1);
-    *valid = m < p->m && col < (at->wg ? p->d : p->r);
-    return m * (p->r + p->d) + (at->wg ? p->r : 0) + col;
-}
-IDA_DEV void grad_load(grad_state *x, const mix_params *p, const spot *at, bool given) {
-    const int64_t base = given ? mix_state_at(&p->dstate_out, at->s, at->g, p->m * (p->r + p->d)) : 0;
-#pragma unroll
-    for (int i = 0; i < 32; i++) {
-        bool valid;
-        const int64_t e = base + state_index(p, at, i, &valid);
-        x->re[i] = given && valid ? p->dstate_out.re[e] : 0.0f;
-        x->im[i] = given && valid ? p->dstate_out.im[e] : 0.0f;
-    }
-}
-IDA_DEV void grad_store(const grad_state *x, const mix_params *p, const spot *at) {
-    const int64_t size = p->m * (p->r + p->d);
-    const bool heads = p->per > 1;
-    const int64_t base = heads ? (at->s * p->h + at->h) * size : mix_state_at(&p->dstate_in, at->s, at->g, size);
-    float *re = (heads ? p->dx_head : p->dstate_in.re) + base,
-          *im = (heads ? p->dx_head + p->n_seq * p->h * size : p->dstate_in.im) + base;
-#pragma unroll
-    for (int i = 0; i < 32; i++) {
-        bool valid;
-        const int64_t e = state_index(p, at, i, &valid);
-        if (!valid) continue;
-        re[e] = x->re[i];
-        im[e] = x->im[i];
-    }
-}
-/* The gradient between parts, in the order of accumulators. */
-IDA_DEV void part_load(grad_state *x, const float *from, int wg, int thread) {
-#pragma unroll
-    for (int i = 0; i < 32; i++) {
-        x->re[i] = from[(64 * wg + i) * 128 + thread];
-        x->im[i] = from[(64 * wg + 32 + i) * 128 + thread];
-    }
-}
-IDA_DEV void part_store(float *to, const grad_state *x, int wg, int thread) {
-#pragma unroll
-    for (int i = 0; i < 32; i++) {
-        to[(64 * wg + i) * 128 + thread] = x->re[i];
-        to[(64 * wg + 32 + i) * 128 + thread] = x->im[i];
-    }
-}
-/* dx <- conj(lam) dx */
-IDA_DEV void grad_scale(grad_state *x, const float *lam, int row) {
-    const float r0 = lam[row], r1 = lam[row + 8], i0 = lam[64 + row], i1 = lam[64 + row + 8];
-#pragma unroll
-    for (int i = 0; i < 32; i++) {
-        const float lr = i & 2 ? r1 : r0, li = i & 2 ? i1 : i0, a = x->re[i], b = x->im[i];
-        x->re[i] = lr * a + li * b;
-        x->im[i] = lr * b - li * a;
-    }
-}
-/* moment (rows row, row+8; re, im) += e sum over this thread's columns of conj(X) dX; X in the panel of this half, in bf16 as
- * it was read: that keeps the balance of which back_e speaks. */
-IDA_DEV void grad_moment(float (&moment)[4], const grad_state *dx, uint32_t panel, uint32_t place, float e) {
-    float sum[4] = {0, 0, 0, 0};
-#pragma unroll
-    for (int j = 0; j < 8; j += 2) {
-        uint32_t pr[4], pi[4];
-        ldsm(pr, frag_at(panel, place, j));
-        ldsm(pi, frag_at(panel + TILE, place, j));
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const int d = 4 * j + 2 * i, half = i & 1;
-            const float2 xr = unpack2(pr[i]), xi = unpack2(pi[i]);
-            sum[half] += xr.x * dx->re[d] + xi.x * dx->im[d] + xr.y * dx->re[d + 1] + xi.y * dx->im[d + 1];
-            sum[2 + half] += xr.x * dx->im[d] - xi.x * dx->re[d] + xr.y * dx->im[d + 1] - xi.y * dx->re[d + 1];
-        }
-    }
-#pragma unroll
-    for (int i = 0; i < 4; i++) moment[i] += e * sum[i];
-}
-
 /* One thread sends for a chunk's tiles and the state before it, into set 0 or 1, and has the next chunk's moved to L2. */
 IDA_DEV void load_chunk(const mix_params *p, const mix_maps *maps, uint32_t base, int set, int h, int g, int token,
                         const unsigned char *slot, bool more) {
     const uint32_t bar = base + AT_BAR + 8 * (uint32_t)set, tiles = base + (set ? TILES_2 : 0), x = base + (set ? X_2 : 0);
     fence_async();
     mbar_expect(bar, MIX_SLOT + 4 * TILE);
-    tensor_load(tiles + AT_Q, &maps->q, h, token, bar);
-    tensor_load(tiles + AT_K, &maps->k, g, token, bar);
+    tensor_load(tiles + AT_Q, &maps->q, 0, h, token, bar);
+    tensor_load(tiles + AT_K, &maps->k, 0, g, token, bar);
     bulk_load(x + AT_X, slot, MIX_SLOT, bar);
-    tensor_load(tiles + AT_GO, &maps->dout, h, token, bar);
-    tensor_load(tiles + AT_V, &maps->v, g, token, bar);
+    tensor_load(tiles + AT_GO, &maps->dout, 0, h, token, bar);
+    tensor_load(tiles + AT_V, &maps->v, 0, g, token, bar);
     if (!more) return;
-    tensor_prefetch(&maps->q, h, token - MIX_CHUNK);
-    tensor_prefetch(&maps->k, g, token - MIX_CHUNK);
-    tensor_prefetch(&maps->dout, h, token - MIX_CHUNK);
-    tensor_prefetch(&maps->v, g, token - MIX_CHUNK);
+    tensor_prefetch(&maps->q, 0, h, token - MIX_CHUNK);
+    tensor_prefetch(&maps->k, 0, g, token - MIX_CHUNK);
+    tensor_prefetch(&maps->dout, 0, h, token - MIX_CHUNK);
+    tensor_prefetch(&maps->v, 0, g, token - MIX_CHUNK);
     bulk_prefetch(slot - p->h * MIX_SLOT, MIX_SLOT);
 }
 /* Rows of the tiles past the sequence's end are another's: zeros instead. */
@@ -152,21 +66,13 @@ IDA_DEV void clear_rows(uint32_t base, int rows, int thread) {
     fence_async();
 }
 
-/* A 64-row accumulator in fp32 to rows of `stride` floats. */
-IDA_DEV void store_acc(float *to, int64_t stride, const float (&d)[32], int rows, int cols, const spot *at) {
-#pragma unroll
-    for (int i = 0; i < 32; i += 2) {
-        const int row = at->row + (i & 2 ? 8 : 0), col = 8 * (i / 4) + 2 * (at->lane & 3);
-        if (row < rows && col < cols) *reinterpret_cast<float2 *>(to + row * stride + col) = make_float2(d[i], d[i + 1]);
-    }
-}
 /* FULL false: only what dX~ needs, over one piece, from zero after every piece but a sequence's last, to x_piece. run: then the
  * piece. */
 template <bool FULL>
 IDA_DEV void run_task(const mix_params *p, const mix_maps *maps, unsigned char *smem, uint32_t base, int run, int64_t h, int wg,
                       int thread) {
     spot at;
-    at.wg = wg, at.warp = thread / 32 % 4, at.lane = thread % 32, at.row = 16 * at.warp + at.lane / 4;
+    at.wg = wg, at.warp = thread / 32 % 4, at.lane = thread % 32, at.row = 16 * at.warp + at.lane / 4, at.m0 = at.c0 = 0;
     at.h = h, at.g = h / p->per, at.s = 0;
     const int centre = MIX_CHUNK / 2;
     const float *pw = p->t.pw + at.g * MIX_POWERS * 128;
@@ -214,7 +120,8 @@ IDA_DEV void run_task(const mix_params *p, const mix_maps *maps, unsigned char *
                     load_chunk(p, maps, base, 1, (int)at.h, (int)at.g, token - MIX_CHUNK, slot - p->h * MIX_SLOT, c > 1);
             }
             opaque(own), opaque(opp), opaque(u), opaque(u_own), opaque(u_opp), opaque(u_tile), opaque(u_column);
-            grad_scale(&dx, pw + ((part.last && c == n_chunks - 1 ? rows - 1 - centre : MIX_CHUNK) + centre) * 128, at.row);
+            grad_scale(&dx, pw + ((part.last && c == n_chunks - 1 ? rows - 1 - centre : MIX_CHUNK) + centre) * 128, MIX_TILE,
+                       at.row);
             if (FULL) {
                 uint32_t t[16];
                 pack_acc(t, dx.re);
@@ -412,7 +319,7 @@ IDA_DEV void run_task(const mix_params *p, const mix_maps *maps, unsigned char *
         }
         if (!FULL) part_store(p->x_piece + (n * p->h + at.h) * MIX_STATE, &dx, wg, thread % 128);
         if (!FULL || part.index > 0) continue;
-        if (len > 0) grad_scale(&dx, pw + (2 * centre + 1) * 128, at.row);
+        if (len > 0) grad_scale(&dx, pw + (2 * centre + 1) * 128, MIX_TILE, at.row);
         if (p->dstate_in.re) grad_store(&dx, p, &at);
     }
 
@@ -457,7 +364,7 @@ template <bool FULL> __global__ void __launch_bounds__(THREADS, 1)
     copy16(smem + AT_GG, p.t.gg16 + g * 2 * PANEL, 2 * PANEL, thread, THREADS);
     for (int i = thread; i < 1024; i += THREADS) reinterpret_cast<float *>(smem + AT_MOMENT)[i] = 0;
     e_fill(reinterpret_cast<float4 *>(smem + AT_E), reinterpret_cast<float4 *>(smem + AT_E) + 256, p.t.pw + g * MIX_POWERS * 128,
-           thread);
+           MIX_TILE, thread);
     if (thread == 0) {
         mbar_init(base + AT_BAR, 1);
         mbar_init(base + AT_BAR + 8, 1);

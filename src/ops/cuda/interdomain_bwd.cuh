@@ -1,13 +1,13 @@
-/* interdomain_bwd.cuh - between the products of interdomain_bwd.cu: scaling an accumulator by E_i = Lam^(i-c) on the way to an
- * operand, there and back, and the moments of log Lam that are summed on the way back. Invariant: a moment takes the very bits
- * that the products take. */
+/* interdomain_bwd.cuh - what the tuned backwards do between products: scaling an accumulator by E_i = Lam^(i-c) on the way to an
+ * operand, there and back, the moments of log Lam that are summed on the way back, and the gradient of the state. Invariant: a
+ * moment takes the very bits that the products take. */
 #ifndef IDA_OPS_CUDA_INTERDOMAIN_BWD_CUH
 #define IDA_OPS_CUDA_INTERDOMAIN_BWD_CUH
 
 #include "ops/cuda/mixer.cuh"
 #include "ops/cuda/tiles.h"
 
-enum { TILE = 8192 }; /* bytes of a panel of 64 rows */
+enum { TILE = 8192, PANEL = 16384 }; /* bytes of a panel of 64 rows, of 128 */
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -16,11 +16,12 @@ enum { TILE = 8192 }; /* bytes of a panel of 64 rows */
 typedef struct e_tables {
     const float4 *lo, *hi;
 } e_tables;
-IDA_DEV void e_fill(float4 *lo, float4 *hi, const float *pw, int thread) { /* 256 threads */
+/* By 256 threads; pw: powers of a block of 64 modes, mp in all. */
+IDA_DEV void e_fill(float4 *lo, float4 *hi, const float *pw, int mp, int thread) {
     const int q = thread % 4, a = thread / 4 % 8, b = thread / 32, m = 8 * b + 2 * q, n = 8 * a + 2 * q;
-    const float *low = pw + (MIX_CHUNK / 2 + a) * 128 + m, *high = pw + 8 * b * 128 + n;
-    lo[thread] = make_float4(low[0], low[64], low[1], low[65]);
-    hi[thread] = make_float4(high[0], high[64], high[1], high[65]);
+    const float *low = pw + (MIX_CHUNK / 2 + a) * 2 * mp + m, *high = pw + 8 * b * 2 * mp + n;
+    lo[thread] = make_float4(low[0], low[mp], low[1], low[mp + 1]);
+    hi[thread] = make_float4(high[0], high[mp], high[1], high[mp + 1]);
 }
 IDA_DEV float4 e_times(float4 a, float4 b) {
     return make_float4(a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x, a.z * b.z - a.w * b.w, a.z * b.w + a.w * b.z);
@@ -135,5 +136,100 @@ IDA_DEV void back_e(uint32_t *pairs, float *moment, const float (&x)[64], const 
     }
 }
 
+/* A warpgroup's half of dX~: 64 columns (keys or values), rows m of re and im. */
+typedef struct grad_state {
+    float re[32], im[32];
+} grad_state;
+
+/* Which of it a thread holds. wg: 0 keys, 1 values; m0, c0: first mode and column (mix_vhead). */
+typedef struct spot {
+    int wg, warp, lane, row, m0, c0;
+    int64_t h, g, s;
+} spot;
+
+IDA_DEV int64_t state_index(const mix_params *p, const spot *at, int i, bool *valid) {
+    const int m = at->m0 + at->row + (i & 2 ? 8 : 0), col = at->c0 + 8 * (i / 4) + 2 * (at->lane & 3) + (i & 1);
+    *valid = m < p->m && col < (at->wg ? p->d : p->r);
+    return m * (p->r + p->d) + (at->wg ? p->r : 0) + col;
+}
+IDA_DEV void grad_load(grad_state *x, const mix_params *p, const spot *at, bool given) {
+    const int64_t base = given ? mix_state_at(&p->dstate_out, at->s, at->g, p->m * (p->r + p->d)) : 0;
+#pragma unroll
+    for (int i = 0; i < 32; i++) {
+        bool valid;
+        const int64_t e = base + state_index(p, at, i, &valid);
+        x->re[i] = given && valid ? p->dstate_out.re[e] : 0.0f;
+        x->im[i] = given && valid ? p->dstate_out.im[e] : 0.0f;
+    }
+}
+IDA_DEV void grad_store(const grad_state *x, const mix_params *p, const spot *at) {
+    const int64_t size = p->m * (p->r + p->d);
+    const bool heads = p->per > 1;
+    const int64_t base = heads ? (at->s * p->h + at->h) * size : mix_state_at(&p->dstate_in, at->s, at->g, size);
+    float *re = (heads ? p->dx_head : p->dstate_in.re) + base,
+          *im = (heads ? p->dx_head + p->n_seq * p->h * size : p->dstate_in.im) + base;
+#pragma unroll
+    for (int i = 0; i < 32; i++) {
+        bool valid;
+        const int64_t e = state_index(p, at, i, &valid);
+        if (!valid) continue;
+        re[e] = x->re[i];
+        im[e] = x->im[i];
+    }
+}
+/* The gradient between parts, in the order of accumulators. */
+IDA_DEV void part_load(grad_state *x, const float *from, int wg, int thread) {
+#pragma unroll
+    for (int i = 0; i < 32; i++) {
+        x->re[i] = from[(64 * wg + i) * 128 + thread];
+        x->im[i] = from[(64 * wg + 32 + i) * 128 + thread];
+    }
+}
+IDA_DEV void part_store(float *to, const grad_state *x, int wg, int thread) {
+#pragma unroll
+    for (int i = 0; i < 32; i++) {
+        to[(64 * wg + i) * 128 + thread] = x->re[i];
+        to[(64 * wg + 32 + i) * 128 + thread] = x->im[i];
+    }
+}
+/* dx <- conj(lam) dx; lam: a row of powers of mp modes, from the first of dx's */
+IDA_DEV void grad_scale(grad_state *x, const float *lam, int mp, int row) {
+    const float r0 = lam[row], r1 = lam[row + 8], i0 = lam[mp + row], i1 = lam[mp + row + 8];
+#pragma unroll
+    for (int i = 0; i < 32; i++) {
+        const float lr = i & 2 ? r1 : r0, li = i & 2 ? i1 : i0, a = x->re[i], b = x->im[i];
+        x->re[i] = lr * a + li * b;
+        x->im[i] = lr * b - li * a;
+    }
+}
+/* moment (rows row, row+8; re, im) += e sum over this thread's columns of conj(X) dX; X in the panel of this half, in bf16 as
+ * it was read: that keeps the balance of which back_e speaks. */
+IDA_DEV void grad_moment(float (&moment)[4], const grad_state *dx, uint32_t panel, uint32_t place, float e) {
+    float sum[4] = {0, 0, 0, 0};
+#pragma unroll
+    for (int j = 0; j < 8; j += 2) {
+        uint32_t pr[4], pi[4];
+        ldsm(pr, frag_at(panel, place, j));
+        ldsm(pi, frag_at(panel + TILE, place, j));
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const int d = 4 * j + 2 * i, half = i & 1;
+            const float2 xr = unpack2(pr[i]), xi = unpack2(pi[i]);
+            sum[half] += xr.x * dx->re[d] + xi.x * dx->im[d] + xr.y * dx->re[d + 1] + xi.y * dx->im[d + 1];
+            sum[2 + half] += xr.x * dx->im[d] - xi.x * dx->re[d] + xr.y * dx->im[d + 1] - xi.y * dx->re[d + 1];
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++) moment[i] += e * sum[i];
+}
+
+/* A 64-row accumulator in fp32 to rows of `stride` floats. */
+template <int N> IDA_DEV void store_acc(float *to, int64_t stride, const float (&d)[N], int rows, int cols, const spot *at) {
+#pragma unroll
+    for (int i = 0; i < N; i += 2) {
+        const int row = at->row + (i & 2 ? 8 : 0), col = 8 * (i / 4) + 2 * (at->lane & 3);
+        if (row < rows && col < cols) *reinterpret_cast<float2 *>(to + row * stride + col) = make_float2(d[i], d[i + 1]);
+    }
+}
 #endif
 #endif

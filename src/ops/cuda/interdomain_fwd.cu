@@ -1,4 +1,5 @@
-/* interdomain_fwd.cu - the tuned forward of the mixer core, and the pass that lays down the states for its backward (mixer.cuh).
+/* interdomain_fwd.cu - the tuned forward of the mixer core, narrow heads, and the pass that lays down the states for what takes
+ * chunks by themselves: the backward, and both ways of wide heads (mixer.cuh).
  *
  * A CTA walks the chunks of a task. One warpgroup carries the state in registers and publishes X~ before each chunk in bf16;
  * two others take the chunks in turn and run the whole chain S, a, c, P, o from accumulator to operand without leaving
@@ -55,9 +56,9 @@ typedef struct wg_state {
     float re[64], im[64];
 } wg_state;
 
-/* A thread's factors: rows row and row + 8, re then im. lam: a row of powers. */
-IDA_DEV float4 factors(const float *lam, int row) {
-    return make_float4(lam[row], lam[row + 8], lam[MIX_TILE + row], lam[MIX_TILE + row + 8]);
+/* A thread's factors: rows row and row + 8, re then im. lam: a row of powers of mp modes, from the first of the state's. */
+IDA_DEV float4 factors(const float *lam, int mp, int row) {
+    return make_float4(lam[row], lam[row + 8], lam[mp + row], lam[mp + row + 8]);
 }
 IDA_DEV void state_scale(wg_state *x, float4 lam) {
     const float r0 = lam.x, r1 = lam.y, i0 = lam.z, i1 = lam.w;
@@ -70,26 +71,26 @@ IDA_DEV void state_scale(wg_state *x, float4 lam) {
 }
 
 /* Column of accumulator element i in the state array, -1 outside. */
-IDA_DEV int state_col(int i, int lane, const mix_params *p) {
+IDA_DEV int state_col(int i, int lane, const mix_params *p, int c0) {
     const int col = 8 * (i / 4) + 2 * (lane & 3) + (i & 1);
-    if (col < 64) return col < p->r ? col : -1;
-    return col - 64 < p->d ? (int)p->r + col - 64 : -1;
+    if (col < 64) return c0 + col < p->r ? c0 + col : -1;
+    return c0 + col - 64 < p->d ? (int)p->r + c0 + col - 64 : -1;
 }
-IDA_DEV void state_load(wg_state *x, const mix_params *p, int64_t s, int64_t g, int row, int lane) {
-    const int64_t width = p->r + p->d, at = mix_state_at(&p->state_in, s, g, p->m * width);
+IDA_DEV void state_load(wg_state *x, const mix_params *p, int64_t s, const mix_vhead &of, int row, int lane) {
+    const int64_t width = p->r + p->d, at = mix_state_at(&p->state_in, s, of.g, p->m * width);
 #pragma unroll
     for (int i = 0; i < 64; i++) {
-        const int m = row + (i & 2 ? 8 : 0), col = state_col(i, lane, p);
+        const int m = of.m0 + row + (i & 2 ? 8 : 0), col = state_col(i, lane, p, of.c0);
         const bool valid = p->state_in.re && m < p->m && col >= 0;
         x->re[i] = valid ? p->state_in.re[at + m * width + col] : 0.0f;
         x->im[i] = valid ? p->state_in.im[at + m * width + col] : 0.0f;
     }
 }
-IDA_DEV void state_store(const wg_state *x, const mix_params *p, int64_t s, int64_t g, int row, int lane) {
-    const int64_t width = p->r + p->d, at = mix_state_at(&p->state_out, s, g, p->m * width);
+IDA_DEV void state_store(const wg_state *x, const mix_params *p, int64_t s, const mix_vhead &of, int row, int lane) {
+    const int64_t width = p->r + p->d, at = mix_state_at(&p->state_out, s, of.g, p->m * width);
 #pragma unroll
     for (int i = 0; i < 64; i++) {
-        const int m = row + (i & 2 ? 8 : 0), col = state_col(i, lane, p);
+        const int m = of.m0 + row + (i & 2 ? 8 : 0), col = state_col(i, lane, p, of.c0);
         if (m >= p->m || col < 0) continue;
         p->state_out.re[at + m * width + col] = x->re[i];
         p->state_out.im[at + m * width + col] = x->im[i];
@@ -97,12 +98,11 @@ IDA_DEV void state_store(const wg_state *x, const mix_params *p, int64_t s, int6
 }
 /* X~ before a part (or piece): the caller's state (scaled when tokens follow), or what the parts before it left; from NULL: zero
  * instead of that. */
-IDA_DEV void state_enter(wg_state *x, const mix_params *p, const mix_part &part, const float *from, int64_t h, const float *pw,
-                         int row, int thread) {
-    const int64_t g = h / p->per;
+IDA_DEV void state_enter(wg_state *x, const mix_params *p, const mix_part &part, const float *from, const mix_vhead &of,
+                         const float *pw, int mp, int row, int thread) {
     if (part.index == 0) {
-        state_load(x, p, part.seq, g, row, thread % 32);
-        if (part.end > part.begin) state_scale(x, factors(pw + (MIX_CHUNK / 2 + 1 + MIX_CHUNK / 2) * 2 * MIX_TILE, row));
+        state_load(x, p, part.seq, of, row, thread % 32);
+        if (part.end > part.begin) state_scale(x, factors(pw + (MIX_CHUNK / 2 + 1 + MIX_CHUNK / 2) * 2 * mp, mp, row));
         return;
     }
 #pragma unroll
@@ -111,7 +111,7 @@ IDA_DEV void state_enter(wg_state *x, const mix_params *p, const mix_part &part,
         x->im[i] = from ? from[(64 + i) * 128 + thread] : 0.0f;
     }
 }
-IDA_DEV const float *x_before(const mix_params *p, int at, int64_t h) { return p->x_part + (at * p->h + h) * MIX_STATE; }
+IDA_DEV const float *x_before(const mix_params *p, int at, int64_t v) { return p->x_part + (at * p->vh + v) * MIX_STATE; }
 /* One half of the bf16 image: 0 keys, 1 values. */
 template <int HALF> IDA_DEV void state_publish(uint32_t to, const wg_state *x, uint32_t place) {
     uint32_t p[16];
@@ -158,12 +158,12 @@ enum {
 /* A warp fills one kind of tile, chunk after chunk: which = 0 K, 1 V, 2 Q. Reports each chunk when its bytes have landed; two
  * are on their way at a time. */
 IDA_DEV void load_role(const mix_params *p, uint32_t base, int stage_bytes, uint32_t bars, const mix_part *list, walk now,
-                       int64_t h, int which, int lane) {
-    const int64_t g = h / p->per, heads = which == 2 ? p->h : p->g, width = which == 1 ? p->d : p->r, stride = heads * width;
+                       const mix_vhead &of, int which, int lane) {
+    const int64_t heads = which == 2 ? p->h : p->g, width = which == 1 ? p->d : p->r, stride = heads * width;
     const __nv_bfloat16 *from = (const __nv_bfloat16 *)(which == 0   ? p->k
                                                         : which == 1 ? p->v
                                                                      : p->q) +
-                                (which == 2 ? h : g) * width;
+                                (which == 2 ? of.h : of.g) * width + of.c0;
     int n = 0, told = 0;
     for (; walk_on(&now); n++, walk_next(&now, list)) {
         const int stage = n % STAGES;
@@ -178,7 +178,8 @@ IDA_DEV void load_role(const mix_params *p, uint32_t base, int stage_bytes, uint
             }
             mbar_wait(empty, parity);
         }
-        load_tile(base + stage * stage_bytes + which * TILE, from + now.token * stride, stride, now.rows, (int)width, lane);
+        load_tile(base + stage * stage_bytes + which * TILE, from + now.token * stride, stride, now.rows, (int)width - of.c0,
+                  lane);
         cp_commit();
         if (told < n) {
             cp_wait<1>();
@@ -192,21 +193,20 @@ IDA_DEV void load_role(const mix_params *p, uint32_t base, int stage_bytes, uint
     if (told < n) warp_arrive(bars + FULL + 8 * (told % STAGES), lane);
 }
 
-IDA_DEV void state_role(const mix_params *p, uint32_t base, int run, int64_t h, int thread) {
+IDA_DEV void state_role(const mix_params *p, uint32_t base, int run, const mix_vhead &of, int thread) {
     const int warp = thread / 32, lane = thread % 32, row = 16 * warp + lane / 4, mp = MIX_TILE;
-    const int64_t g = h / p->per;
-    const float *pw = p->t.pw + g * MIX_POWERS * 2 * mp;
+    const float *pw = p->t.pw + of.g * MIX_POWERS * 2 * mp;
     const uint32_t bars = base + FWD_BARS;
     const uint32_t place = frag_place(warp, lane);
-    const bool keep = p->state_out.re && h % p->per == 0;
+    const bool keep = p->state_out.re && of.h % p->per == 0;
     bool ends = false;
-    const float4 full = factors(pw + (MIX_CHUNK + MIX_CHUNK / 2) * 2 * mp, row);
+    const float4 full = factors(pw + (MIX_CHUNK + MIX_CHUNK / 2) * 2 * mp, mp, row);
     wg_state x;
     int n = 0;
     for (walk now = walk_open(p, run); walk_on(&now); n++, walk_next(&now, p->parts)) {
         const int stage = n % STAGES;
         if (now.first) {
-            state_enter(&x, p, p->parts[now.at], x_before(p, now.at, h), h, pw, row, thread);
+            state_enter(&x, p, p->parts[now.at], x_before(p, now.at, of.v), of, pw, mp, row, thread);
             ends = p->parts[now.at].last;
         }
         if (n >= 2) mbar_wait(bars + X_EMPTY + 8 * (n & 1), (n / 2 - 1) & 1);
@@ -218,11 +218,11 @@ IDA_DEV void state_role(const mix_params *p, uint32_t base, int run, int64_t h, 
         if (now.rows > 0 && (!now.last || (ends && keep))) {
             state_add(&x, base >> 4, FWD_F, FWD_STAGES + stage * STAGE);
             mbar_arrive(bars + EMPTY + 8 * stage);
-            state_scale(&x, now.last && ends ? factors(pw + (now.rows - 1) * 2 * mp, row) : full);
+            state_scale(&x, now.last && ends ? factors(pw + (now.rows - 1) * 2 * mp, mp, row) : full);
         } else {
             mbar_arrive(bars + EMPTY + 8 * stage);
         }
-        if (now.last && ends && keep) state_store(&x, p, p->parts[now.at].seq, g, row, lane);
+        if (now.last && ends && keep) state_store(&x, p, p->parts[now.at].seq, of, row, lane);
     }
 }
 
@@ -306,6 +306,7 @@ __global__ void __launch_bounds__(512, 1) interdomain_fwd__tile64(const __grid_c
     const int thread = (int)threadIdx.x, run = (int)(blockIdx.x / p.h), wg = __shfl_sync(~0u, thread / 128, 0);
     const uint32_t base = smem_at(smem), bars = base + FWD_BARS;
     const int64_t h = blockIdx.x % p.h, g = h / p.per;
+    const mix_vhead of = {h, h, g, 0, 0};
     if (p.t.chunk[g] != MIX_CHUNK) return;
     copy16(smem + FWD_F, p.t.f16 + g * 2 * TILE, 2 * TILE, thread, 512);
     copy16(smem + FWD_GG, p.t.gg16 + g * 2 * PANEL, 2 * PANEL, thread, 512);
@@ -324,11 +325,11 @@ __global__ void __launch_bounds__(512, 1) interdomain_fwd__tile64(const __grid_c
     __syncthreads();
     if (wg == 0) {
         regs_more<168>();
-        state_role(&p, base, run, h, thread);
+        state_role(&p, base, run, of, thread);
     } else if (wg == 3) {
         regs_less<40>();
         if (thread < 480)
-            load_role(&p, base + FWD_STAGES, STAGE, bars, p.parts, walk_open(&p, run), h, thread / 32 - 12, thread % 32);
+            load_role(&p, base + FWD_STAGES, STAGE, bars, p.parts, walk_open(&p, run), of, thread / 32 - 12, thread % 32);
     } else {
         regs_more<152>();
         output_role(&p, smem, base, run, h, thread % 128, wg - 1);
@@ -338,7 +339,7 @@ __global__ void __launch_bounds__(512, 1) interdomain_fwd__tile64(const __grid_c
 #endif
 }
 
-/* ---- states for the backward: slot0[s] + i = X~ before chunk i of sequence s; one more after its last chunk = X. */
+/* ---- states in slots: slot0[s] + i = X~ before chunk i of sequence s; one more after its last chunk = X. */
 enum {
     ST_F = 0,
     ST_X = 2 * TILE,
@@ -348,10 +349,10 @@ enum {
 };
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-IDA_DEV void slot_store(const mix_params *p, uint32_t base, const wg_state *x, int slot, int64_t h, int thread) {
+IDA_DEV void slot_store(const mix_params *p, uint32_t base, const wg_state *x, int slot, int64_t v, int thread) {
     /* by halves: one is filled while the other leaves */
     const uint32_t place = frag_place(thread / 32, thread % 32);
-    unsigned char *to = p->slots + (slot * p->h + h) * MIX_SLOT;
+    unsigned char *to = p->slots + ((int64_t)slot * p->vh + v) * MIX_SLOT;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         if (thread == 0) bulk_wait_read<1>();
@@ -368,42 +369,43 @@ IDA_DEV void slot_store(const mix_params *p, uint32_t base, const wg_state *x, i
         }
     }
 }
-IDA_DEV void slots_role(const mix_params *p, uint32_t base, int run, int64_t h, int thread) {
-    const int row = 16 * (thread / 32) + thread % 32 / 4, mp = MIX_TILE;
-    const int64_t g = h / p->per;
-    const float *pw = p->t.pw + g * MIX_POWERS * 2 * mp;
+IDA_DEV void slots_role(const mix_params *p, uint32_t base, int run, const mix_vhead &of, int thread) {
+    const int row = 16 * (thread / 32) + thread % 32 / 4, mp = (int)p->mp;
+    const float *pw = p->t.pw + of.g * MIX_POWERS * 2 * mp + of.m0;
     const uint32_t bars = base + ST_BARS;
-    const float4 full = factors(pw + (MIX_CHUNK + MIX_CHUNK / 2) * 2 * mp, row);
+    const bool keep = p->state_out.re && of.h % p->per == 0;
+    const float4 full = factors(pw + (MIX_CHUNK + MIX_CHUNK / 2) * 2 * mp, mp, row);
     wg_state x;
     int slot = 0, n = 0;
     bool ends = false;
     for (walk now = walk_open(p, run); walk_on(&now); n++, walk_next(&now, p->parts)) {
         const int stage = n % STAGES;
         if (now.first) {
-            state_enter(&x, p, p->parts[now.at], x_before(p, now.at, h), h, pw, row, thread);
+            state_enter(&x, p, p->parts[now.at], x_before(p, now.at, of.v), of, pw, mp, row, thread);
             ends = p->parts[now.at].last;
         }
         if (now.first) slot = p->parts[now.at].slot;
-        slot_store(p, base, &x, slot++, h, thread);
+        slot_store(p, base, &x, slot++, of.v, thread);
         mbar_wait(bars + FULL + 8 * stage, (n / STAGES) & 1); /* as in state_role */
         if (now.rows > 0 && (!now.last || ends)) {
             state_add(&x, base >> 4, ST_F, ST_STAGES + stage * 2 * TILE);
-            state_scale(&x, now.last ? factors(pw + (now.rows - 1) * 2 * mp, row) : full);
-            if (now.last) slot_store(p, base, &x, slot++, h, thread);
+            state_scale(&x, now.last ? factors(pw + (now.rows - 1) * 2 * mp, mp, row) : full);
+            if (now.last) slot_store(p, base, &x, slot++, of.v, thread);
         }
         mbar_arrive(bars + EMPTY + 8 * stage);
+        if (now.last && ends && keep) state_store(&x, p, p->parts[now.at].seq, of, row, thread % 32);
     }
     if (thread == 0) bulk_wait();
 }
 /* What a piece leaves of the state, to x_piece. */
-IDA_DEV void piece_role(const mix_params *p, uint32_t base, int piece, int64_t h, int thread) {
-    const int row = 16 * (thread / 32) + thread % 32 / 4, mp = MIX_TILE;
-    const float *pw = p->t.pw + h / p->per * MIX_POWERS * 2 * mp;
+IDA_DEV void piece_role(const mix_params *p, uint32_t base, int piece, const mix_vhead &of, int thread) {
+    const int row = 16 * (thread / 32) + thread % 32 / 4, mp = (int)p->mp;
+    const float *pw = p->t.pw + of.g * MIX_POWERS * 2 * mp + of.m0;
     const uint32_t bars = base + ST_BARS;
-    const float4 full = factors(pw + (MIX_CHUNK + MIX_CHUNK / 2) * 2 * mp, row);
+    const float4 full = factors(pw + (MIX_CHUNK + MIX_CHUNK / 2) * 2 * mp, mp, row);
     wg_state x;
     int n = 0;
-    state_enter(&x, p, p->pieces[piece], NULL, h, pw, row, thread);
+    state_enter(&x, p, p->pieces[piece], NULL, of, pw, mp, row, thread);
     for (walk now = walk_list(p->pieces, piece, piece + 1); walk_on(&now); n++, walk_next(&now, p->pieces)) {
         const int stage = n % STAGES;
         mbar_wait(bars + FULL + 8 * stage, (n / STAGES) & 1);
@@ -411,7 +413,7 @@ IDA_DEV void piece_role(const mix_params *p, uint32_t base, int piece, int64_t h
         mbar_arrive(bars + EMPTY + 8 * stage);
         state_scale(&x, full);
     }
-    float *to = p->x_piece + (piece * p->h + h) * MIX_STATE + thread;
+    float *to = p->x_piece + (piece * p->vh + of.v) * MIX_STATE + thread;
 #pragma unroll
     for (int i = 0; i < 64; i++) {
         to[i * 128] = x.re[i];
@@ -420,18 +422,19 @@ IDA_DEV void piece_role(const mix_params *p, uint32_t base, int piece, int64_t h
 }
 #endif
 
-/* PIECES: a CTA is a piece and head, else a run and head. */
+/* PIECES: a CTA is a piece and virtual head, else a run and virtual head. */
 template <bool PIECES> __global__ void __launch_bounds__(256, 2)
     interdomain_states__tile64(const __grid_constant__ mix_params p) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
     extern __shared__ unsigned char raw[];
     unsigned char *smem = raw + ((1024 - (smem_at(raw) & 1023)) & 1023);
-    const int thread = (int)threadIdx.x, run = (int)(blockIdx.x / p.h), wg = __shfl_sync(~0u, thread / 128, 0);
-    const int64_t h = blockIdx.x % p.h, g = h / p.per;
+    const int thread = (int)threadIdx.x, run = (int)(blockIdx.x / p.vh), wg = __shfl_sync(~0u, thread / 128, 0);
+    const mix_vhead of = mix_vhead_of(&p, blockIdx.x % p.vh);
     const uint32_t base = smem_at(smem), bars = base + ST_BARS;
-    if (p.t.chunk[g] != MIX_CHUNK) return;
+    if (p.t.chunk[of.g] != MIX_CHUNK) return;
     if (PIECES && p.parts[p.pieces[run].whole].last) return; /* nothing goes on from it */
-    copy16(smem + ST_F, p.t.f16 + g * 2 * TILE, 2 * TILE, thread, 256);
+    for (int i = 0; i < 2; i++)
+        copy16(smem + ST_F + i * TILE, p.t.f16 + (of.g * 2 * p.mb + i * p.mb + of.m0 / MIX_TILE) * TILE, TILE, thread, 256);
     if (thread == 0)
         for (int i = 0; i < STAGES; i++) {
             mbar_init(bars + FULL + 8 * i, 2);
@@ -442,14 +445,14 @@ template <bool PIECES> __global__ void __launch_bounds__(256, 2)
     if (wg == 0) {
         regs_more<208>();
         if (PIECES)
-            piece_role(&p, base, run, h, thread);
+            piece_role(&p, base, run, of, thread);
         else
-            slots_role(&p, base, run, h, thread);
+            slots_role(&p, base, run, of, thread);
     } else {
         regs_less<40>();
         const walk way = PIECES ? walk_list(p.pieces, run, run + 1) : walk_open(&p, run);
         if (thread < 192)
-            load_role(&p, base + ST_STAGES, 2 * TILE, bars, PIECES ? p.pieces : p.parts, way, h, thread / 32 - 4, thread % 32);
+            load_role(&p, base + ST_STAGES, 2 * TILE, bars, PIECES ? p.pieces : p.parts, way, of, thread / 32 - 4, thread % 32);
     }
 #else
     __trap(); /* not for this chip: a build without sm_90a must not leave its outputs unwritten */
@@ -463,11 +466,11 @@ void mix_launch_fwd64(const mix_params *p, cudaStream_t stream) {
 
 void mix_launch_states64(const mix_params *p, cudaStream_t stream) {
     cudaFuncSetAttribute(interdomain_states__tile64<false>, cudaFuncAttributeMaxDynamicSharedMemorySize, ST_BYTES);
-    interdomain_states__tile64<false><<<(unsigned)(p->n_part_runs * p->h), 256, ST_BYTES, stream>>>(*p);
+    interdomain_states__tile64<false><<<(unsigned)(p->n_part_runs * p->vh), 256, ST_BYTES, stream>>>(*p);
 }
 
 void mix_launch_parts64(const mix_params *p, cudaStream_t stream) {
     cudaFuncSetAttribute(interdomain_states__tile64<true>, cudaFuncAttributeMaxDynamicSharedMemorySize, ST_BYTES);
-    interdomain_states__tile64<true><<<(unsigned)(p->n_pieces * p->h), 256, ST_BYTES, stream>>>(*p);
+    interdomain_states__tile64<true><<<(unsigned)(p->n_pieces * p->vh), 256, ST_BYTES, stream>>>(*p);
     mix_launch_join(p, 0, stream);
 }

@@ -27,6 +27,6 @@ cudaError_t mix_make_maps(mix_maps *maps, const mix_params *p, int64_t n) {
     cudaError_t status = make_map(&maps->q, p->q, p->r, p->h, n);
     if (status == cudaSuccess) status = make_map(&maps->k, p->k, p->r, p->g, n);
     if (status == cudaSuccess) status = make_map(&maps->v, p->v, p->d, p->g, n);
-    if (status == cudaSuccess) status = make_map(&maps->dout, p->dout, p->d, p->h, n);
+    if (status == cudaSuccess && p->dout) status = make_map(&maps->dout, p->dout, p->d, p->h, n);
     return status;
 }

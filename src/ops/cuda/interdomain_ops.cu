@@ -15,7 +15,7 @@ void tell_generic(const ida_device *dev, const ida_interdomain_args *a) {
     if (told.exchange(shape) == shape) return;
     const ida_cuda *c = ida_cuda_of(dev);
     ida_log("mixer core: head size %lld x %lld, %lld modes%s: the generic path, many times slower (tuned: compute capability "
-            "9.0, bf16, at most 64 modes, sizes up to 64 in multiples of 8, chunk 64)",
+            "9.0, bf16, at most 128 modes, sizes up to 128 in multiples of 8, chunk 64)",
             (long long)a->r, (long long)a->d, (long long)a->m,
             c->arch != 90 ? " on this GPU"
             : !c->bf16  ? " in fp32"

@@ -34,11 +34,11 @@ __device__ void put_power(const mix_params *p, int64_t g, int64_t i, int64_t m, 
     }
     if (!p->tuned) return;
     if (row >= 0) {
-        __nv_bfloat16 *f16 = reinterpret_cast<__nv_bfloat16 *>(p->t.f16) + g * MIX_CHUNK * 128;
+        __nv_bfloat16 *f16 = reinterpret_cast<__nv_bfloat16 *>(p->t.f16) + g * MIX_CHUNK * m2;
         f16[panel_index(64, row, m)] = __float2bfloat16_rn(fr);
-        f16[panel_index(64, row, 64 + m)] = __float2bfloat16_rn(fi);
+        f16[panel_index(64, row, mp + m)] = __float2bfloat16_rn(fi);
     }
-    if (i >= MIX_CHUNK) return;
+    if (i >= MIX_CHUNK || p->wide) return;
     const int64_t at = g * 2048 + (((i / 16) * 8 + m / 8) * 2 + i % 16 / 8) * 32 + i % 8 * 4 + m % 8 / 2;
     float *e = reinterpret_cast<float *>(p->t.e + at) + m % 2 * 2;
     e[0] = re, e[1] = im;
@@ -62,7 +62,7 @@ __device__ void put_gram(const mix_params *p, int64_t g, int64_t i, int64_t j) {
             const int64_t row = a * mp + i, col = b * mp + j;
             p->t.gg[(g * m2 + row) * m2 + col] = v[a][b];
             if (p->tuned)
-                (reinterpret_cast<__nv_bfloat16 *>(p->t.gg16) + g * 128 * 128)[panel_index(128, row, col)] =
+                (reinterpret_cast<__nv_bfloat16 *>(p->t.gg16) + g * m2 * m2)[panel_index(m2, row, col)] =
                     __float2bfloat16_rn(v[a][b]);
         }
 }
@@ -195,6 +195,22 @@ __global__ void __launch_bounds__(THREADS) interdomain_tables__ctas_per_group(co
     for (int64_t i = start; i < mp * mp; i += step) put_gram(&p, g, i / mp, i % mp);
 }
 
+/* Entry i of a record of group g as its scans leave it. */
+__device__ double scans_sum(const mix_params *p, int64_t g, int64_t i) {
+    const int64_t mp = p->mp, m2 = 2 * mp, blocks = p->mb * p->cb, in_f = MIX_CHUNK * m2, mom = in_f + 2 * mp * mp;
+    if (i >= in_f && i < mom) return 0;
+    const int64_t row = i < in_f ? i / m2 : MIX_CHUNK, col = i < in_f ? i % m2 : i - mom, m = col % mp;
+    const int64_t e = row * 2 * MIX_TILE + col / mp * MIX_TILE + m % MIX_TILE;
+    double sum = 0;
+    for (int64_t run = 0; run < p->n_part_runs; run++)
+        for (int64_t h = g * p->per; h < (g + 1) * p->per; h++)
+            for (int64_t c = 0; c < p->cb; c++) {
+                const int64_t v = run * p->vh + h * blocks + m / MIX_TILE * p->cb + c;
+                for (int side = 0; side < 2; side++) sum += (double)p->scan_records[(v * 2 + side) * MIX_SCAN_RECORD + e];
+            }
+    return sum;
+}
+
 /* sums[g] = records of its runs and heads, in order. */
 __global__ void __launch_bounds__(THREADS) interdomain_records__sum_in_order(const __grid_constant__ mix_params p) {
     const int64_t record = mix_record_floats(p.mp), g = blockIdx.y, i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
@@ -203,6 +219,7 @@ __global__ void __launch_bounds__(THREADS) interdomain_records__sum_in_order(con
     const int64_t runs = mix_record_runs(&p, g);
     for (int64_t run = 0; run < runs; run++)
         for (int64_t h = g * p.per; h < (g + 1) * p.per; h++) sum += (double)p.records[(run * p.h + h) * record + i];
+    if (p.wide && mix_tuned(&p, g)) sum += scans_sum(&p, g, i);
     p.sums[g * record + i] = sum;
 }
 
@@ -282,10 +299,10 @@ __device__ bool goes_on(const mix_params *p, int piece, int which) {
  * piece i; and backwards the same with conj(Lam). Kept where parts meet. Element (i, thread) of an accumulator is row 16
  * (thread/32) + thread%32/4 + 8 if i & 2; which = 0: re i < 64, im i + 64; which = 1: two halves of re i < 32, im i + 32. */
 __global__ void __launch_bounds__(128) interdomain_join__element_per_thread(const __grid_constant__ mix_params p, int which) {
-    const int64_t h = blockIdx.y, g = h / p.per;
+    const int64_t v = blockIdx.y, g = v / (p.mb * p.cb) / p.per;
     const int i = (int)blockIdx.x, thread = (int)threadIdx.x, n = p.n_pieces;
     if (p.t.chunk[g] != MIX_CHUNK) return;
-    const int64_t m = 16 * (thread / 32) + thread % 32 / 4 + (i & 2 ? 8 : 0);
+    const int64_t m = v / p.cb % p.mb * MIX_TILE + 16 * (thread / 32) + thread % 32 / 4 + (i & 2 ? 8 : 0);
     const int re = (which ? i / 32 * 64 + i % 32 : i) * 128 + thread, im = re + (which ? 32 : 64) * 128;
     double log_abs = 0, angle = 0;
     if (m < p.m) {
@@ -303,7 +320,7 @@ __global__ void __launch_bounds__(128) interdomain_join__element_per_thread(cons
         for (int k = 0; k < AHEAD; k++) {
             const int at = which ? n - 1 - first - k : first + k;
             const bool wanted = first + k < n && goes_on(&p, at, which);
-            const float *from = p.x_piece + ((int64_t)at * p.h + h) * MIX_STATE;
+            const float *from = p.x_piece + ((int64_t)at * p.vh + v) * MIX_STATE;
             left_re[k] = wanted ? from[re] : 0.0f, left_im[k] = wanted ? from[im] : 0.0f;
         }
 #pragma unroll
@@ -331,7 +348,7 @@ __global__ void __launch_bounds__(128) interdomain_join__element_per_thread(cons
                 xr = r;
             }
             if (which ? at % p.pre_per > 0 : at % p.pre_per < p.pre_per - 1) continue;
-            float *out = to + ((int64_t)(which ? piece.whole - 1 : piece.whole + 1) * p.h + h) * MIX_STATE;
+            float *out = to + ((int64_t)(which ? piece.whole - 1 : piece.whole + 1) * p.vh + v) * MIX_STATE;
             out[re] = xr, out[im] = xi;
         }
     }
@@ -376,7 +393,7 @@ void mix_launch_tables(const mix_params *p, cudaStream_t stream) {
 }
 
 void mix_launch_join(const mix_params *p, int which, cudaStream_t stream) {
-    interdomain_join__element_per_thread<<<dim3(64, (unsigned)p->h), 128, 0, stream>>>(*p, which);
+    interdomain_join__element_per_thread<<<dim3(64, (unsigned)p->vh), 128, 0, stream>>>(*p, which);
 }
 
 void mix_launch_copy_states(const mix_params *p, float *copy, cudaStream_t stream) {

@@ -246,16 +246,17 @@ IDA_DEV void bulk_load(uint32_t to, const void *from, int bytes, uint32_t bar) {
                  "r"(bytes), "r"(bar)
                  : "memory");
 }
-/* 64 rows from `row` on of one head of a tensor [N, heads, <= 64] into a panel (mix_map in mixer.cuh). */
-IDA_DEV void tensor_load(uint32_t panel, const void *map, int head, int row, uint32_t bar) {
+/* 64 rows from `row` on and 64 columns from `col` on of one head of a tensor [N, heads, width] into a panel (mix_maps in
+ * mixer.cuh); zeros outside the tensor. */
+IDA_DEV void tensor_load(uint32_t panel, const void *map, int col, int head, int row, uint32_t bar) {
     asm volatile(
         "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(
             panel),
-        "l"(map), "r"(0), "r"(head), "r"(row), "r"(bar)
+        "l"(map), "r"(col), "r"(head), "r"(row), "r"(bar)
         : "memory");
 }
-IDA_DEV void tensor_prefetch(const void *map, int head, int row) {
-    asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global.tile [%0, {%1, %2, %3}];" ::"l"(map), "r"(0), "r"(head), "r"(row)
+IDA_DEV void tensor_prefetch(const void *map, int col, int head, int row) {
+    asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global.tile [%0, {%1, %2, %3}];" ::"l"(map), "r"(col), "r"(head), "r"(row)
                  : "memory");
 }
 IDA_DEV void bulk_prefetch(const void *from, int bytes) {

@@ -1,0 +1,33 @@
+/* interdomain_wide_bwd.cuh - what the stages of the wide backward share (interdomain_wide_bwd.cu, interdomain_wide_scan.cu):
+ * where states and links lie, tiles at the end of a sequence. side: 0 keys, 1 values. */
+#ifndef IDA_OPS_CUDA_INTERDOMAIN_WIDE_BWD_CUH
+#define IDA_OPS_CUDA_INTERDOMAIN_WIDE_BWD_CUH
+
+#include "ops/cuda/interdomain_wide.cuh"
+
+enum { THREADS = 256 };
+/* A link: of each block of modes dT | B (re, im), then dS | P. */
+template <int MB> struct wide_link {
+    enum { LOW = 2 * MB * TILE, BYTES = LOW + TILE };
+};
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+template <int MB> IDA_DEV unsigned char *link_at(const mix_params *p, int slot, int64_t h, int side) {
+    return p->links + ((slot * p->h + h) * 2 + side) * wide_link<MB>::BYTES;
+}
+/* A panel of X~: v of the head's first block of columns */
+IDA_DEV unsigned char *slot_at(const mix_params *p, int slot, int64_t v, int side) {
+    return p->slots + (slot * p->vh + v) * MIX_SLOT + side * PANEL;
+}
+
+/* Rows of N neighbouring tiles past the sequence's end are another's: zeros instead. By all threads, before a barrier. */
+template <int N> IDA_DEV void clear_rows(uint32_t tiles, int rows, int thread) {
+    for (int i = rows * 8 + thread; i < 512; i += THREADS)
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(tiles + (uint32_t)(k * TILE + i * 16)), "r"(0)
+                         : "memory");
+    fence_async();
+}
+#endif
+#endif
