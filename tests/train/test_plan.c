@@ -167,7 +167,7 @@ static void the_plan_of_a_gpu_needs_none(void **state) {
         {"125m", IDA_MIXER_INTERDOMAIN, IDA_F32, 1427.4, 2312},
         {"125m", IDA_MIXER_SOFTMAX, IDA_BF16, 3072 + 1.5, 3072 + 4},
         {"125m", IDA_MIXER_SOFTMAX, IDA_F32, 6.4, 8},
-        {"760m", IDA_MIXER_INTERDOMAIN, IDA_BF16, 940.4, 1120},
+        {"760m", IDA_MIXER_INTERDOMAIN, IDA_BF16, 1081.8, 1230},
         {"1.3b", IDA_MIXER_INTERDOMAIN, IDA_BF16, 662.4, 704},
         {"1.3b", IDA_MIXER_INTERDOMAIN, IDA_F32, 2206.7, 2320},
         {"125m", IDA_MIXER_S4D, IDA_BF16, 17.2, 38},
