@@ -168,6 +168,7 @@ help:
 	@echo 'make install        PREFIX=/usr/local DESTDIR=; make uninstall removes the same files'
 	@echo 'make lib            static and shared library'
 	@echo 'make test-cuda      on a machine with a GPU: every CUDA op against the reference; make bench-cuda: their speed'
+	@echo 'make bundle         program, CUDA backend and its checks with static libraries, for a GPU machine that has no packages'
 	@echo 'variables           CONFIG=release|debug|asan, CC=clang, V=1 (show commands), CFLAGS, LDFLAGS,'
 	@echo '                    NVCC (empty: no CUDA backend), NVARCH, NVFLAGS'
 

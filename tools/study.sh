@@ -4,12 +4,13 @@
 #   CELLS=REGEX           only cells whose name matches (an extended regular expression; default all)
 #   SEEDS="42 43"         of initial weights and sample order; the second seed only for cells marked so below
 #   TOKENS=N              training tokens a cell (default 200 million)
-#   PART=I/N              every N-th run from the I-th on, counting from 0: for several GPUs, each with its own CUDA_VISIBLE_DEVICES
+#   MINUTES=N             no run begins later than that after the start
 #   DEVICE=cuda           where to run
-# A run that has its eval.json is not done again; one that was stopped goes on.
+# A run that has its eval.json is not done again; one that was stopped goes on. Several of this script may work on one OUT, each with its
+# own CUDA_VISIBLE_DEVICES: a run that another one has in hand (OUT/NAME.lock) is passed over.
 set -eu
-: "${IDATTN:=idattn}" "${CELLS:=.}" "${SEEDS:=42 43}" "${TOKENS:=200000000}" "${PART:=0/1}" "${DEVICE:=cuda}"
-[ $# = 2 ] || { sed -n '2,9p' "$0" >&2; exit 2; }
+: "${IDATTN:=idattn}" "${CELLS:=.}" "${SEEDS:=42 43}" "${TOKENS:=200000000}" "${MINUTES:=}" "${DEVICE:=cuda}"
+[ $# = 2 ] || { sed -n '2,10p' "$0" >&2; exit 2; }
 data=$1 out=$2
 rows=64 length=2048
 steps=$((TOKENS / (rows * length)))
@@ -54,14 +55,23 @@ runs() {
     done
 }
 
-mkdir -p "$out"
-runs | awk -v part="$PART" 'BEGIN { split(part, p, "/") } (NR - 1) % p[2] == p[1]' | while IFS='|' read -r name seed mixer settings; do
-    run="$out/$name-s$seed"
-    [ ! -s "$run/eval.json" ] || continue
-    set -- --preset study --mixer "$mixer"
+one_run() { # NAME SEED MIXER SETTINGS
+    run="$out/$1-s$2" seed=$2 settings=$4
+    set -- --preset study --mixer "$3"
     for s in $settings; do set -- "$@" --set "$s"; done
     [ ! -e "$run/log.jsonl" ] || set -- "$@" --resume # with the shape: a run that died before its first checkpoint begins again
     "$IDATTN" train "$@" --data "$data" --out "$run" --device "$DEVICE" --seed "$seed" --steps "$steps" --seq-len $length \
         --batch $rows --micro-batch $rows --lr 3e-3 --eval-every $((steps / 8)) --save-every 0 --keep 1 </dev/null
     "$IDATTN" eval length "$run" --data "$data" --device "$DEVICE" --multiple 8 --save --quiet </dev/null >/dev/null
+}
+
+# The shell reads this loop whole before it begins, so the file may change meanwhile.
+mkdir -p "$out"
+begun=$(date +%s)
+runs | while IFS='|' read -r name seed mixer settings; do
+    [ -z "$MINUTES" ] || [ $(($(date +%s) - begun)) -le $((MINUTES * 60)) ] || break
+    [ ! -s "$out/$name-s$seed/eval.json" ] || continue
+    exec 9>"$out/$name-s$seed.lock"
+    flock -n 9 || continue
+    [ -s "$out/$name-s$seed/eval.json" ] || one_run "$name" "$seed" "$mixer" "$settings"
 done

@@ -72,31 +72,33 @@ $B/bench/cuda/ops_cuda: bench/cuda/ops_cuda.c $B/libidattn.a
 	@mkdir -p $(@D)
 	$(call SAY,LD)$(CC) $(ALLC) -isystem $(CUDA)/include $< $B/libidattn.a -o $@ $(LIBS) $(CUDADIRS:%=-L%) -lcudart_static -lrt
 
-.PHONY: no-nvcc cuda test-cuda bench-cuda
+.PHONY: no-nvcc cuda test-cuda bench-cuda bundle
 no-nvcc:
 	@echo 'no nvcc here: built without the CUDA backend (install the CUDA toolkit, or set NVCC=)'
 ifeq ($(CUDA),)
-cuda test-cuda bench-cuda: no-nvcc
+cuda test-cuda bench-cuda bundle: no-nvcc
 	@false
 else
 cuda: build/libidattn_cuda.so
 CUDATESTS := $B/tests/cuda/ops_check $B/tests/cuda/model_check $B/tests/cuda/interdomain_check
 ifneq ($(wildcard build/.setup),)
 test-cuda: $(CUDATESTS) $(BACKEND) $B/idattn $B/tests/cli/stdiff
-	@export IDA_CUDA_BACKEND=$(BACKEND); bad=0; $B/tests/cuda/ops_check || bad=1; \
-	    echo 'attention by our own kernels:'; \
-	    for op in attention_fwd attention_bwd; do \
-	        IDA_ATTENTION=own $B/tests/cuda/ops_check --only $$op --dtype bf16 || bad=1; \
-	    done; \
-	    $B/tests/cuda/model_check || bad=1; $B/tests/cuda/interdomain_check tests/data/golden || bad=1; \
-	    tests/cuda/program.sh $B/idattn $B/tests/cli/stdiff >$B/tests/cuda/program.tap || bad=1; \
-	    grep -v '^ok' $B/tests/cuda/program.tap; \
-	    tests/cuda/sanitize.sh $B/tests/cuda/ops_check; [ $$? -ne 1 ] || bad=1; \
-	    [ $$bad -eq 0 ] && echo 'test-cuda: all passed' || { echo 'test-cuda: FAILED'; exit 1; }
+	@tests/cuda/all.sh $B
 bench-cuda: $B/bench/cuda/ops_cuda $B/bench/cuda/mixer_core_cuda $(BACKEND)
 	IDA_CUDA_BACKEND=$(BACKEND) $<
 	$B/bench/cuda/mixer_core_cuda
 endif
+# For a GPU machine that has none of our packages: the program, the backend and the checks with static libraries, in their places.
+BUNDLE    := build/bundle
+BUNDLED   := idattn libidattn_cuda.so tests/cli/stdiff tests/cuda/ops_check tests/cuda/model_check tests/cuda/interdomain_check \
+             bench/cuda/ops_cuda bench/cuda/mixer_core_cuda
+STATIC    := -Wl,-Bstatic -l:libopenblas.a -ljansson -lxxhash -lzstd -lz -lpcre2-8 -lutf8proc -Wl,-Bdynamic $(OPENBLAS_AT) \
+             -lm -ldl -pthread
+OPENBLAS_AT = $(shell pkg-config --libs-only-L openblas 2>/dev/null)
+bundle: build/.setup
+	@$(MAKE) --no-print-directory B=$(BUNDLE) LIBS='$(STATIC)' $(BUNDLED:%=$(BUNDLE)/%)
+	$(call SAY,TAR)strip $(BUNDLED:%=$(BUNDLE)/%) && tar -cJf build/bundle.tar.xz $(BUNDLED:%=$(BUNDLE)/%) \
+	    tests/cuda/*.sh tests/cli/lib.sh tests/data/golden bench/cuda/*.py tools/study.sh
 # `make test` compiles what only a GPU machine can run.
 ifeq ($(CONFIG),release)
 test-programs: $(BACKEND) $(CUDATESTS) $B/bench/cuda/ops_cuda $B/bench/cuda/mixer_core_cuda
