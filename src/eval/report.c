@@ -6,12 +6,11 @@
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/file.h"
+#include "core/json.h"
 #include "eval/bench.h"
-#include "eval/svg.h" /* ida_utf8_clean */
 #include "io/checkpoint.h"
 #include "text/utf8.h"
 
@@ -23,7 +22,7 @@ enum { MAX_SAMPLE_BYTES = 1 << 16 };
 static const int64_t MAX_LOG_BYTES = INT64_C(1) << 32, MAX_JSON_BYTES = INT64_C(1) << 28;
 
 static void free_run(ida_report_run *r) {
-    free(r->name);
+    ida_free(r->name);
     json_decref(r->options);
     json_decref(r->eval);
     ida_free(r->sample);
@@ -33,17 +32,17 @@ static void free_run(ida_report_run *r) {
     ida_free(r->eval_loss);
 }
 
-/* Without the folders before it; valid UTF-8 on one line. NULL = no memory. */
+/* Without the folders before it; valid UTF-8 that a terminal shows on one line and takes no orders from. NULL = no memory. */
 static char *last_part(const char *path) {
-    ida_buf b = {0};
     size_t n = strlen(path);
     while (n > 1 && path[n - 1] == '/') n--;
     size_t begin = n;
     while (begin > 0 && path[begin - 1] != '/') begin--;
-    char *name = ida_utf8_clean(&b, path + begin, n - begin) ? NULL : strndup(b.data, (size_t)b.len);
-    ida_buf_free(&b);
+    json_t *valid = ida_json_text(path + begin, n - begin);
+    char *name = valid ? ida_strdup(json_string_value(valid)) : NULL;
+    json_decref(valid);
     for (char *c = name; c && *c; c++)
-        if (*c == '\n' || *c == '\r' || *c == '\t') *c = ' ';
+        if ((unsigned char)*c < 0x20 || *c == 0x7f) *c = ' ';
     return name;
 }
 
@@ -271,14 +270,6 @@ static json_t *cells_table(const ida_report_run *runs, int64_t n) {
     return rows;
 }
 
-/* Any bytes as a JSON string. NULL = no memory. */
-static json_t *json_text(const char *s) {
-    ida_buf b = {0};
-    json_t *j = ida_utf8_clean(&b, s, strlen(s)) ? NULL : json_stringn(b.data, (size_t)b.len);
-    ida_buf_free(&b);
-    return j;
-}
-
 json_t *ida_report_table(const ida_report_run *runs, int64_t n) {
     char *machine = NULL;
     json_t *rows = json_array(), *cells = cells_table(runs, n);
@@ -288,7 +279,7 @@ json_t *ida_report_table(const ida_report_run *runs, int64_t n) {
     for (int64_t i = 0; i < n; i++) {
         const ida_report_run *r = &runs[i];
         int64_t fixed = r->info.state_bytes, grow = r->info.state_bytes_per_token;
-        json_t *o = json_pack("{s:s, s:o, s:s, s:I, s:I, s:I, s:I, s:I}", "name", r->name, "path", json_text(r->path), "mixer",
+        json_t *o = json_pack("{s:s, s:o, s:s, s:I, s:I, s:I, s:I, s:I}", "name", r->name, "path", ida_json_string(r->path), "mixer",
                               mixer_of(&r->config), "parameters", (json_int_t)r->info.parameters, "steps", (json_int_t)r->steps,
                               "tokens", (json_int_t)r->tokens, "state_bytes_1k", (json_int_t)(fixed + 1024 * grow),
                               "state_bytes_64k", (json_int_t)(fixed + 65536 * grow));

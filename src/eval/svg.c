@@ -135,16 +135,6 @@ ida_status ida_xml_escape(ida_buf *out, const char *text, size_t n) {
     return IDA_OK;
 }
 
-ida_status ida_utf8_clean(ida_buf *out, const char *text, size_t n) {
-    IDA_TRY(ida_buf_add(out, "", 0));
-    for (size_t i = 0; i < n;) {
-        size_t len = char_length((const unsigned char *)text + i, n - i);
-        IDA_TRY(len ? ida_buf_add(out, text + i, len) : ida_buf_add(out, "\xef\xbf\xbd", 3));
-        i += len ? len : 1;
-    }
-    return IDA_OK;
-}
-
 static ida_status text_at(ida_buf *out, double x, double y, const char *attrs, const char *text) {
     IDA_TRY(ida_buf_addf(out, "<text x=\"%.1f\" y=\"%.1f\" %s>", x, y, attrs));
     IDA_TRY(ida_xml_escape(out, text, strlen(text)));

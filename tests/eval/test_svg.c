@@ -92,15 +92,6 @@ static void charts_are_well_formed_for_any_numbers(void **state) {
     }
 }
 
-static void any_bytes_become_utf8(void **state) {
-    (void)state;
-    ida_buf b = {0};
-    assert_int_equal(ida_utf8_clean(&b, "a<\xff\xc3\xa9\xc3", 6), IDA_OK);
-    ida_buf_add(&b, "", 1);
-    assert_string_equal(b.data, "a<" R "\xc3\xa9" R);
-    ida_buf_free(&b);
-}
-
 /* A curve that lies in three corners: the legend goes to the fourth, whichever it is. */
 static void the_legend_goes_to_the_free_corner(void **state) {
     (void)state;
@@ -245,7 +236,6 @@ int main(void) {
         cmocka_unit_test(markup_and_invalid_bytes_are_escaped),
         cmocka_unit_test(steps_are_one_two_or_five),
         cmocka_unit_test(charts_are_well_formed_for_any_numbers),
-        cmocka_unit_test(any_bytes_become_utf8),
         cmocka_unit_test(the_legend_goes_to_the_free_corner),
         cmocka_unit_test(the_legend_of_many_series_stands_beside_the_plot),
         cmocka_unit_test(every_series_up_to_32_has_its_own_colour_and_dash),
