@@ -203,8 +203,10 @@ static ida_status line(ida_buf *out, const plot *p, const ida_series *s, int sty
         if (in && !begun)
             IDA_TRY(ida_buf_addf(out, "<path fill=\"none\" stroke=\"%s\" stroke-width=\"1.8\" stroke-linejoin=\"round\"%s d=\"",
                                  colour_of(style), dash_of(style)));
-        if (ok && before && in != was_in)
-            IDA_TRY(ida_buf_addf(out, "%c%.1f %.1f", in ? 'M' : 'L', x0 + (x - x0) * (top - y0) / (y - y0), top));
+        if (ok && before && in != was_in) {
+            double part = fmin(1, fmax(0, (top - y0) / (y - y0))); /* a point that is inside may be a hair above the edge */
+            IDA_TRY(ida_buf_addf(out, "%c%.1f %.1f", in ? 'M' : 'L', x0 + (x - x0) * part, top));
+        }
         if (in) IDA_TRY(ida_buf_addf(out, "%c%.1f %.1f", before ? 'L' : 'M', x, y));
         begun |= in;
         before = ok, was_in = in, x0 = x, y0 = y;

@@ -223,6 +223,28 @@ static void curves_are_cut_at_the_top_of_the_range(void **state) {
     ida_buf_free(&b);
 }
 
+/* Two neighbours around the edge, a twentieth of a pixel and a hair apart: the line is cut between them, not far to the left. */
+static void a_curve_along_the_top_is_cut_in_its_place(void **state) {
+    (void)state;
+    const double x[] = {0, 1, 2, 3, 4, 5, 6}, y[] = {0, 0, 0, 2.00031, 2.000315, 1, 0};
+    ida_series s = {.x = x, .y = y, .n = 7};
+    ida_chart c = {.title = "t", .x_label = "x", .y_label = "y", .series = &s, .n_series = 1, .y_max = 2};
+    ida_buf b = {0};
+    assert_int_equal(ida_svg_line_chart(&b, &c), IDA_OK);
+    double before = -1, px, py;
+    int pieces = 0;
+    for (const char *p = strstr(strstr(b.data, "<path fill=\"none\" stroke=\"#0"), " d=\"") + 4; *p != '"'; pieces++) {
+        int used = 0;
+        char what = 0;
+        assert_int_equal(sscanf(p, "%c%lf %lf%n", &what, &px, &py, &used), 3);
+        assert_true(px >= before);
+        before = px;
+        p += used;
+    }
+    assert_int_equal(pieces, 8); /* six points inside, two on the edge */
+    ida_buf_free(&b);
+}
+
 static void medians(void **state) {
     (void)state;
     double odd[] = {9, 1, 5}, even[] = {4, 1, 3, 2}, one[] = {7};
@@ -240,6 +262,7 @@ int main(void) {
         cmocka_unit_test(the_legend_of_many_series_stands_beside_the_plot),
         cmocka_unit_test(every_series_up_to_32_has_its_own_colour_and_dash),
         cmocka_unit_test(curves_are_cut_at_the_top_of_the_range),
+        cmocka_unit_test(a_curve_along_the_top_is_cut_in_its_place),
         cmocka_unit_test(medians),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
