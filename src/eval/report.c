@@ -330,7 +330,7 @@ ida_status ida_report(const char *const *runs, int64_t n_runs, const char *out_d
     IDA_TRY(IDA_CALLOC(r, n_runs, "report"));
     for (int64_t i = 0; i < n_runs; i++) IDA_TRY_GOTO(read_run(&r[i], runs[i]));
     table = ida_report_table(r, n_runs);
-    text = table ? json_dumps(table, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) : NULL;
+    text = ida_json_dump(table, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
     if (!text) IDA_FAIL_GOTO(IDA_E_NOMEM, "no memory for the report");
     ida_report_styles(r, n_runs);
     IDA_TRY_GOTO(ida_report_loss_chart(&loss, r, n_runs));

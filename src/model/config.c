@@ -461,7 +461,7 @@ static int digits_needed(const json_t *j) {
     return most;
 }
 
-static char *dump(const json_t *j) { return json_dumps(j, JSON_INDENT(2) | JSON_REAL_PRECISION((size_t)digits_needed(j))); }
+static char *dump(const json_t *j) { return ida_json_dump(j, JSON_INDENT(2) | JSON_REAL_PRECISION((size_t)digits_needed(j))); }
 
 /* NULL = no memory. */
 static json_t *config_object(const ida_config *c) {
@@ -501,7 +501,7 @@ static ida_status merge(const ida_config *c, const json_t *ours, const char *old
     json_decref(all);
     if (!*text || strlen(*text) < IDA_CONFIG_BYTES) return IDA_OK;
     ida_log("config.json: its other keys are not kept: with them it would be over the %d bytes that are read", IDA_CONFIG_BYTES);
-    free(*text);
+    ida_free(*text);
     *text = dump(ours);
     return IDA_OK;
 }
