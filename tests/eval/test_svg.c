@@ -74,12 +74,14 @@ static void charts_are_well_formed_for_any_numbers(void **state) {
     static double x[5000], y[5000];
     const double odd[] = {NAN, INFINITY, -INFINITY, 0, -1, 1e308, 1e-308, 5};
     for (int i = 0; i < 5000; i++) x[i] = i, y[i] = 3 + sin(i * 0.01);
-    ida_series series[] = {{.name = "a<b>&\"", .x = x, .y = y, .n = 5000}, {.name = "", .x = odd, .y = odd, .n = 8, .marks = true, .style = 9},
-                           {.name = "none", .n = 0}, {.name = "one", .x = x + 1, .y = y, .n = 1, .rings = true, .style = 8}};
+    ida_series series[] = {{.name = "a<b>&\"", .x = x, .y = y, .n = 5000},
+                           {.name = "", .x = odd, .y = odd, .n = 8, .marks = true, .style = 9},
+                           {.name = "none", .n = 0},
+                           {.name = "one", .x = x + 1, .y = y, .n = 1, .rings = true, .style = 8}};
     for (int i = 0; i < 64; i++) {
         ida_buf b = {0};
-        ida_chart c = {.title = "<t>", .x_label = "&", .y_label = "\x01", .log_x = i & 1, .log_y = i & 2, .series = series + (i & 4 ? 0 : 2),
-                       .n_series = i & 8 ? 2 : 0, .marks_x = odd, .n_marks = 8,
+        ida_chart c = {.title = "<t>", .x_label = "&", .y_label = "\x01", .log_x = i & 1, .log_y = i & 2,
+                       .series = series + (i & 4 ? 0 : 2), .n_series = i & 8 ? 2 : 0, .marks_x = odd, .n_marks = 8,
                        .y_max = i & 16 ? 3.5 : i & 32 ? NAN : 0};
         if (i & 4) c.n_series = 4;
         assert_int_equal(ida_svg_line_chart(&b, &c), IDA_OK);
@@ -152,7 +154,8 @@ static void the_legend_of_many_series_stands_beside_the_plot(void **state) {
     static char names[40][64];
     for (int n = 8; n <= 32; n += 6) {
         double left, top, low, right, w, h;
-        const char *svg = many(n, 40, names), *rect = strstr(strstr(svg, "<rect") + 1, "<rect"), *axes = strstr(svg, "<path d=\"M");
+        const char *svg = many(n, 40, names), *rect = strstr(strstr(svg, "<rect") + 1, "<rect");
+        const char *axes = strstr(svg, "<path d=\"M");
         assert_int_equal(sscanf(strstr(svg, "viewBox"), "viewBox=\"0 0 %lf %lf\"", &w, &h), 2);
         assert_int_equal(sscanf(axes, "<path d=\"M%lf %lfV%lfH%lf\"", &left, &top, &low, &right), 4);
         double x = attribute(rect, "x"), y = attribute(rect, "y"), bw = attribute(rect, "width"), bh = attribute(rect, "height");
