@@ -424,10 +424,12 @@ typedef struct ida_length_options {
 /* JSON: buckets [{begin, end, loss, tokens}], and loss at 1x, 2x, 4x ... (the last T tokens before each mark). */
 IDA_API ida_status ida_eval_length(const ida_model *m, const ida_length_options *o, ida_progress_fn *p, void *user, char **json);
 
-/* One page of finished runs: `<out>/report.html` (self-contained), loss.svg, length.svg, and the same as JSON.
+/* One page of finished runs: `<out>/report.html` (self-contained), loss.svg, length.svg, report.json, and that text as *json
+ * (NULL = not wanted): {version, commit, machine, runs: [{name, val_loss, val_protocol, val_best, ...}], cells: [{cell, seeds,
+ * val_protocol, val_loss_mean, val_loss_spread}]}, losses in nats per token; val_best: the lowest of those of one protocol.
  * Reads each run's log.jsonl, config.json and, where they are there, trainer_state.json (these two also from its newest
  * checkpoint), eval.json (written by `idattn eval ... --save`) and sample.txt; no weights. Runs NAME-s42, NAME-s43 are seeds of
- * one cell. */
+ * one cell. IDA_E_IO, IDA_E_FORMAT name the run and what it lacks. */
 IDA_API ida_status ida_report(const char *const *runs, int64_t n_runs, const char *out_dir, char **json);
 
 /* ---------------------------------------------------------------- the mixer core, for embedding elsewhere */
