@@ -19,7 +19,8 @@ int main(int argc, char **argv) {
     if (argc != 3) return fprintf(stderr, "usage: generate MODEL PROMPT\n"), 2;
     ida_sample_defaults(&options);
     int st = ida_model_load(argv[1], &model) || ida_tokenizer_load(argv[1], &tokenizer) ||
-             ida_tokenizer_encode(tokenizer, argv[2], strlen(argv[2]), false, &ids, &n_ids) || ida_session_create(model, &session) ||
+             ida_tokenizer_encode(tokenizer, argv[2], strlen(argv[2]), false, &ids, &n_ids) ||
+             ida_session_create(model, &session) ||
              ida_generate(session, tokenizer, ids, n_ids, &options, print_text, stdout, &n, &finish);
     if (st) fprintf(stderr, "generate: %s\n", ida_last_error());
     else printf("\n[%lld tokens; the session is %lld bytes]\n", (long long)n, (long long)ida_session_bytes(session));

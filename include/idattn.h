@@ -378,15 +378,19 @@ typedef int ida_train_fn(void *user, const ida_train_event *e);
 
 typedef struct ida_train_plan {
     int64_t parameters;          /* a count; all else in bytes, of the device until total_bytes */
-    int64_t parameter_bytes, bf16_copy_bytes, gradient_bytes, optimizer_bytes; /* fp32; the weights rounded, 0 in f32; fp32; two moments */
+    int64_t parameter_bytes;     /* the weights in fp32 */
+    int64_t bf16_copy_bytes;     /* the same rounded, for a GPU in bf16; 0 in f32 */
+    int64_t gradient_bytes, optimizer_bytes; /* in fp32; two moments, in fp32 */
     int64_t activation_bytes, logit_bytes; /* of a micro-batch; blocks of logits */
     int64_t batch_bytes;         /* CPU: the step's batches; GPU: tables of their documents */
     int64_t scratch_bytes;       /* the most that one op borrows, an upper estimate; GPU: and the workspace of matrix products */
     int64_t total_bytes;         /* sum of the eight above */
     int64_t host_bytes;          /* beside a GPU, on the host: copies of weights and moments at a save, batches; 0 on the CPU */
 } ida_train_plan;
-/* What training will take, without taking it: o->device need not be there. Of a GPU: one of 80 GiB, documents of 512 tokens on average
- * beside some as long as a row (many shorter ones take more), without what driver and libraries keep for themselves. */
+/* What training will take, without taking it: o->device need not be there. Of a GPU: one of 80 GiB, documents of 512 tokens on
+ * average beside some as long as a row (many shorter ones take more), without what driver and libraries keep for themselves.
+ * Writes nothing; data_dir and out_dir may be NULL. IDA_E_ARG names the option that is out of range, IDA_E_UNSUPPORTED a device
+ * and dtype that do not go together; IDA_E_NOMEM: sizes past 2^63. */
 IDA_API ida_status ida_train_make_plan(const ida_train_options *o, ida_train_plan *plan);
 /* Runs to options->steps. Every event but POLL also goes to log.jsonl. SIGTERM handling is the caller's: return non-zero. The
  * shards' checksums are checked first. After a failure of the data or of the log the steps done are saved before it returns. */
@@ -420,10 +424,12 @@ typedef struct ida_length_options {
 /* JSON: buckets [{begin, end, loss, tokens}], and loss at 1x, 2x, 4x ... (the last T tokens before each mark). */
 IDA_API ida_status ida_eval_length(const ida_model *m, const ida_length_options *o, ida_progress_fn *p, void *user, char **json);
 
-/* One page of finished runs: `<out>/report.html` (self-contained), loss.svg, length.svg, and the same as JSON.
+/* One page of finished runs: `<out>/report.html` (self-contained), loss.svg, length.svg, report.json, and that text as *json
+ * (NULL = not wanted): {version, commit, machine, runs: [{name, val_loss, val_protocol, val_best, ...}], cells: [{cell, seeds,
+ * val_protocol, val_loss_mean, val_loss_spread}]}, losses in nats per token; val_best: the lowest of those of one protocol.
  * Reads each run's log.jsonl, config.json and, where they are there, trainer_state.json (these two also from its newest
  * checkpoint), eval.json (written by `idattn eval ... --save`) and sample.txt; no weights. Runs NAME-s42, NAME-s43 are seeds of
- * one cell. */
+ * one cell. IDA_E_IO, IDA_E_FORMAT name the run and what it lacks. */
 IDA_API ida_status ida_report(const char *const *runs, int64_t n_runs, const char *out_dir, char **json);
 
 /* ---------------------------------------------------------------- the mixer core, for embedding elsewhere */

@@ -11,6 +11,8 @@
 
 #include "common.h"
 
+static bool terminal; /* the bar may stand in the line */
+
 typedef struct text { char s[PATH_MAX + 256]; size_t n; } text;
 
 static void put(text *t, char c) {
@@ -60,7 +62,7 @@ static void on_bus_error(int sig, siginfo_t *info, void *context) {
         raise(sig);
         return;
     }
-    put_all(&said, "idattn: ");
+    put_all(&said, terminal ? "\nidattn: " : "idattn: ");
     for (; *path; path++) put(&said, (unsigned char)*path < 0x20 || *path == 0x7f ? '?' : *path);
     put_all(&said, ": cannot be read any more: it was cut short while it was in use, or its disk fails");
     put(&said, '\n');
@@ -70,6 +72,7 @@ static void on_bus_error(int sig, siginfo_t *info, void *context) {
 
 void catch_cut_files(void) {
     struct sigaction a;
+    terminal = isatty(STDERR_FILENO) != 0;
     memset(&a, 0, sizeof a);
     a.sa_sigaction = on_bus_error;
     a.sa_flags = SA_SIGINFO;

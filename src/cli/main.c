@@ -155,8 +155,8 @@ int main(int argc, char **argv) {
     catch_cut_files();
     int rc = finish(dispatch(argc, argv));
 #ifndef IDA_DEBUG /* sanitizers look for leaks at exit */
-    /* OpenBLAS starts threads before main. Where memory for them is refused they ask for ever, and its exit handler would wait for
-     * them. Nothing of ours is left to do. */
+    /* OpenBLAS starts threads before main. Where memory for them is refused they ask for ever, and its exit handler would wait
+     * for them. Nothing of ours is left to do. */
     _exit(rc);
 #endif
     return rc;

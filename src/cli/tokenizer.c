@@ -52,8 +52,8 @@ static int run_train(const options *o) {
     char hex[17];
     snprintf(hex, sizeof hex, "%016llx", (unsigned long long)hash);
     if (opt_flag(o, "json"))
-        return print_json(o, json_pack("{s:o, s:I, s:s}", "path", json_text(out, strlen(out)), "vocab_size", (json_int_t)n, "hash",
-                                       hex));
+        return print_json(o, json_pack("{s:o, s:I, s:s}", "path", json_text(out, strlen(out)), "vocab_size",
+                                       (json_int_t)n, "hash", hex));
     progress_line(&p, "%s: %lld tokens", out, (long long)n);
     return EXIT_OK;
 }

@@ -32,16 +32,18 @@ ida_status ida_json_load(const char *path, int64_t max_bytes, json_t **out) {
 
 ida_status ida_json_save(const json_t *j, const char *path, int indent) {
     size_t flags = JSON_REAL_PRECISION(17) | (indent > 0 ? JSON_INDENT((size_t)indent) : JSON_COMPACT);
-    char *text = json_dumps(j, flags);
+    char *text = ida_json_dump(j, flags);
     IDA_FAIL_IF(!text, IDA_E_NOMEM, "%s: out of memory while making JSON text", path);
     ida_buf b = {0};
     ida_status st = ida_buf_add(&b, text, strlen(text));
-    free(text);
+    ida_free(text);
     if (st == IDA_OK) st = ida_buf_add(&b, "\n", 1);
     if (st == IDA_OK) st = ida_write_file(path, b.data, (size_t)b.len);
     ida_buf_free(&b);
     return st;
 }
+
+char *ida_json_dump(const json_t *j, size_t flags) { return ida_adopt(json_dumps(j, flags)); }
 
 static const char *type_name(const json_t *v) {
     switch (json_typeof(v)) {

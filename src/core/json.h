@@ -12,6 +12,9 @@ ida_status ida_json_parse(const char *text, size_t n, const char *where, json_t 
 /* Atomic write, indented by 2, trailing newline. indent 0 = compact. */
 ida_status ida_json_save(const json_t *j, const char *path, int indent);
 
+/* json_dumps whose text ida_free, or a caller's ida_string_free, takes back. NULL: j is NULL, or out of memory. */
+char *ida_json_dump(const json_t *j, size_t flags);
+
 /* A string of any bytes: U+FFFD stands for each that makes no character. NULL: out of memory. */
 json_t *ida_json_text(const char *s, size_t n);
 /* The same of a whole string; null of NULL. */

@@ -1,5 +1,6 @@
 /* mem.c - checked allocation and text buffers. Not an arena: large users compute their sizes and allocate once.
- * Invariant: everything given out here goes back through free(), whichever function made it. */
+ * Invariant: everything given out here goes back through ida_free (ida_string_free, ida_ids_free for callers), whichever function
+ * made it, so that the count of bytes in use comes back to where it was. */
 #include "core/mem.h"
 
 #include <malloc.h>
@@ -12,7 +13,7 @@
 /* No 64-bit machine maps more: a larger request is a lie in a file, not a need. */
 #define MAX_BYTES ((int64_t)1 << 47)
 
-/* Smaller blocks are not counted: nobody plans them, and most text comes from and goes to other allocators. */
+/* Smaller blocks are not counted: nobody plans them. */
 enum { COUNTED = 4096 };
 static _Atomic int64_t in_use, most_in_use;
 
@@ -109,7 +110,12 @@ void ida_free(void *p) {
 void ida_string_free(char *s) { ida_free(s); }
 void ida_ids_free(int32_t *ids) { ida_free(ids); }
 
-char *ida_strdup(const char *s) { return strdup(s); }
+void *ida_adopt(void *p) {
+    count(counted_bytes(p));
+    return p;
+}
+
+char *ida_strdup(const char *s) { return ida_adopt(strdup(s)); }
 
 char *ida_asprintf(const char *fmt, ...) {
     char *s = NULL;
@@ -117,7 +123,7 @@ char *ida_asprintf(const char *fmt, ...) {
     va_start(ap, fmt);
     int n = vasprintf(&s, fmt, ap);
     va_end(ap);
-    return n < 0 ? NULL : s;
+    return n < 0 ? NULL : ida_adopt(s);
 }
 
 static ida_status buf_room(ida_buf *b, size_t n) {

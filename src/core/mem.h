@@ -16,7 +16,10 @@ void ida_free(void *p);
 #define IDA_CALLOC(ptr, n, what) ida_calloc((void **)&(ptr), (n), sizeof *(ptr), (what))
 #define IDA_GROW(ptr, cap, need, what) ida_grow((void **)&(ptr), (cap), (need), sizeof *(ptr), (what))
 
-/* Bytes of this process in blocks that the functions above gave out, as large as malloc made them: now, and the most since the
+/* A block that another made with malloc (NULL is legal), which ida_free takes back from here on. Returns it. */
+void *ida_adopt(void *p);
+
+/* Bytes of this process in blocks that the functions here gave out, as large as malloc made them: now, and the most since the
  * last reset. Blocks under 4 KiB are not counted. */
 void ida_mem_used(int64_t *now, int64_t *peak);
 void ida_mem_reset_peak(void);
@@ -25,7 +28,7 @@ void ida_mem_reset_peak(void);
 bool ida_mul64(int64_t a, int64_t b, int64_t *r);
 bool ida_add64(int64_t a, int64_t b, int64_t *r);
 
-/* malloc'd copies; NULL on failure without a message. */
+/* Copies, for ida_free; NULL on failure without a message. */
 char *ida_strdup(const char *s);
 char *ida_asprintf(const char *fmt, ...) IDA_PRINTF(1, 2);
 

@@ -201,7 +201,7 @@ ida_status ida_data_describe(const ida_inspect_options *o, char **json) {
     IDA_TRY_GOTO(describe(o, t, "val", splits, root));
     IDA_TRY_GOTO(add_manifest(o->path, root));
     json_object_set(root, "splits", splits);
-    text = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
+    text = ida_json_dump(root, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
     if (!text) IDA_FAIL_GOTO(IDA_E_NOMEM, "%s: out of memory", o->path);
     *json = text;
 out:

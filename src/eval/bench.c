@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/json.h"
 #include "core/rng.h"
 #include "core/threads.h"
 
@@ -212,7 +213,7 @@ static ida_status finish(ida_bench_run *b, char **json) {
     json_object_set_new(b->top, "reps", json_integer(b->reps));
     if (m) json_object_set_new(b->top, "machine", m);
     json_object_set(b->top, "rows", b->rows);
-    *json = json_dumps(b->top, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
+    *json = ida_json_dump(b->top, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
     IDA_FAIL_IF(!*json, IDA_E_NOMEM, "no memory for the result");
     return IDA_OK;
 }

@@ -85,7 +85,7 @@ static ida_status result(const curve *c, char **json) {
                           "before that mark.",
                           "train_len", (json_int_t)c->T, "multiple", (json_int_t)c->multiple, "blocks", (json_int_t)c->blocks,
                           "tokens", (json_int_t)(c->blocks * c->n), "at", at, "buckets", buckets);
-    *json = j ? json_dumps(j, JSON_INDENT(2) | JSON_REAL_PRECISION(12)) : NULL;
+    *json = ida_json_dump(j, JSON_INDENT(2) | JSON_REAL_PRECISION(12));
     json_decref(j);
     IDA_FAIL_IF(!*json, IDA_E_NOMEM, "no memory for the result");
     return IDA_OK;

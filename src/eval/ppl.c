@@ -196,7 +196,7 @@ static ida_status result(const scorer *s, char **json) {
         json_object_set_new(j, "words", json_integer(s->words));
         json_object_set_new(j, "word_perplexity", json_real(exp(s->nats / (double)s->words)));
     }
-    *json = json_dumps(j, JSON_INDENT(2) | JSON_REAL_PRECISION(12));
+    *json = ida_json_dump(j, JSON_INDENT(2) | JSON_REAL_PRECISION(12));
     json_decref(j);
     IDA_FAIL_IF(!*json, IDA_E_NOMEM, "no memory for the result");
     return IDA_OK;

@@ -6,12 +6,11 @@
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/file.h"
+#include "core/json.h"
 #include "eval/bench.h"
-#include "eval/svg.h" /* ida_utf8_clean */
 #include "io/checkpoint.h"
 #include "text/utf8.h"
 
@@ -23,7 +22,7 @@ enum { MAX_SAMPLE_BYTES = 1 << 16 };
 static const int64_t MAX_LOG_BYTES = INT64_C(1) << 32, MAX_JSON_BYTES = INT64_C(1) << 28;
 
 static void free_run(ida_report_run *r) {
-    free(r->name);
+    ida_free(r->name);
     json_decref(r->options);
     json_decref(r->eval);
     ida_free(r->sample);
@@ -33,17 +32,17 @@ static void free_run(ida_report_run *r) {
     ida_free(r->eval_loss);
 }
 
-/* Without the folders before it; valid UTF-8 on one line. NULL = no memory. */
+/* Without the folders before it; valid UTF-8 that a terminal shows on one line and takes no orders from. NULL = no memory. */
 static char *last_part(const char *path) {
-    ida_buf b = {0};
     size_t n = strlen(path);
     while (n > 1 && path[n - 1] == '/') n--;
     size_t begin = n;
     while (begin > 0 && path[begin - 1] != '/') begin--;
-    char *name = ida_utf8_clean(&b, path + begin, n - begin) ? NULL : strndup(b.data, (size_t)b.len);
-    ida_buf_free(&b);
+    json_t *valid = ida_json_text(path + begin, n - begin);
+    char *name = valid ? ida_strdup(json_string_value(valid)) : NULL;
+    json_decref(valid);
     for (char *c = name; c && *c; c++)
-        if (*c == '\n' || *c == '\r' || *c == '\t') *c = ' ';
+        if ((unsigned char)*c < 0x20 || *c == 0x7f) *c = ' ';
     return name;
 }
 
@@ -71,11 +70,12 @@ bool ida_report_number(const json_t *o, const char *key, double *out) {
 }
 
 static ida_status take_event(ida_report_run *r, const json_t *e, double **rates, int64_t *n_rates, int64_t *cap) {
+    static const double MOST = 9e18; /* the log is untrusted: past int64_t a cast is undefined */
     const char *kind = json_string_value(json_object_get(e, "event"));
     double tokens = 0, loss = 0, rate = 0, step = 0;
     if (!kind || !ida_report_number(e, "tokens", &tokens)) return IDA_OK;
-    if (ida_report_number(e, "step", &step) && (int64_t)step > r->steps) r->steps = (int64_t)step;
-    if ((int64_t)tokens > r->tokens) r->tokens = (int64_t)tokens;
+    if (ida_report_number(e, "step", &step) && step > (double)r->steps && step < MOST) r->steps = (int64_t)step;
+    if (tokens > (double)r->tokens && tokens < MOST) r->tokens = (int64_t)tokens;
     if (strcmp(kind, "step") == 0 && ida_report_number(e, "loss", &loss)) {
         double before = r->n_steps ? r->step_loss[r->n_steps - 1] : loss;
         double keep = r->n_steps < 20 ? (double)r->n_steps / (double)(r->n_steps + 1) * 0.9 : 0.9; /* short memory at the start */
@@ -271,14 +271,6 @@ static json_t *cells_table(const ida_report_run *runs, int64_t n) {
     return rows;
 }
 
-/* Any bytes as a JSON string. NULL = no memory. */
-static json_t *json_text(const char *s) {
-    ida_buf b = {0};
-    json_t *j = ida_utf8_clean(&b, s, strlen(s)) ? NULL : json_stringn(b.data, (size_t)b.len);
-    ida_buf_free(&b);
-    return j;
-}
-
 json_t *ida_report_table(const ida_report_run *runs, int64_t n) {
     char *machine = NULL;
     json_t *rows = json_array(), *cells = cells_table(runs, n);
@@ -288,7 +280,7 @@ json_t *ida_report_table(const ida_report_run *runs, int64_t n) {
     for (int64_t i = 0; i < n; i++) {
         const ida_report_run *r = &runs[i];
         int64_t fixed = r->info.state_bytes, grow = r->info.state_bytes_per_token;
-        json_t *o = json_pack("{s:s, s:o, s:s, s:I, s:I, s:I, s:I, s:I}", "name", r->name, "path", json_text(r->path), "mixer",
+        json_t *o = json_pack("{s:s, s:o, s:s, s:I, s:I, s:I, s:I, s:I}", "name", r->name, "path", ida_json_string(r->path), "mixer",
                               mixer_of(&r->config), "parameters", (json_int_t)r->info.parameters, "steps", (json_int_t)r->steps,
                               "tokens", (json_int_t)r->tokens, "state_bytes_1k", (json_int_t)(fixed + 1024 * grow),
                               "state_bytes_64k", (json_int_t)(fixed + 65536 * grow));
@@ -339,7 +331,7 @@ ida_status ida_report(const char *const *runs, int64_t n_runs, const char *out_d
     IDA_TRY(IDA_CALLOC(r, n_runs, "report"));
     for (int64_t i = 0; i < n_runs; i++) IDA_TRY_GOTO(read_run(&r[i], runs[i]));
     table = ida_report_table(r, n_runs);
-    text = table ? json_dumps(table, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) : NULL;
+    text = ida_json_dump(table, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
     if (!text) IDA_FAIL_GOTO(IDA_E_NOMEM, "no memory for the report");
     ida_report_styles(r, n_runs);
     IDA_TRY_GOTO(ida_report_loss_chart(&loss, r, n_runs));

@@ -10,7 +10,7 @@ enum { IDA_REPORT_LENGTHS = 4 };
 
 typedef struct ida_report_run {
     const char *path;
-    char *name;   /* last part of the path; bytes that are not UTF-8 are U+FFFD */
+    char *name;   /* last part of the path; bytes that are not UTF-8 are U+FFFD, control characters blanks */
     int64_t cell; /* "NAME-s42" is seed 42 of the cell NAME: bytes of NAME; 0 = the name ends otherwise */
     int style;    /* in the charts (ida_series) */
     ida_config config;

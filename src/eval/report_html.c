@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/json.h"
 #include "eval/report.h"
 #include "eval/svg.h"
 
@@ -105,7 +106,7 @@ static ida_status settings_part(ida_buf *out, const ida_report_run *runs, int64_
     for (int64_t i = 0; i < n; i++) {
         const ida_report_run *r = &runs[i];
         const ida_config *c = &r->config;
-        char *options = r->options ? json_dumps(r->options, JSON_COMPACT | JSON_REAL_PRECISION(6)) : NULL;
+        char *options = ida_json_dump(r->options, JSON_COMPACT | JSON_REAL_PRECISION(6));
         ida_status st = ida_buf_addf(out, "<tr><td>");
         if (!st) st = text(out, r->name);
         if (!st)
@@ -116,7 +117,7 @@ static ida_status settings_part(ida_buf *out, const ida_report_run *runs, int64_
                               (long long)c->vocab_size, (long long)r->steps, (long long)r->tokens);
         if (!st) st = text(out, options ? options : "");
         if (!st) st = ida_buf_addf(out, "</td></tr>\n");
-        ida_string_free(options);
+        ida_free(options);
         IDA_TRY(st);
     }
     return ida_buf_addf(out, "</table></div>\n");

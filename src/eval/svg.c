@@ -135,16 +135,6 @@ ida_status ida_xml_escape(ida_buf *out, const char *text, size_t n) {
     return IDA_OK;
 }
 
-ida_status ida_utf8_clean(ida_buf *out, const char *text, size_t n) {
-    IDA_TRY(ida_buf_add(out, "", 0));
-    for (size_t i = 0; i < n;) {
-        size_t len = char_length((const unsigned char *)text + i, n - i);
-        IDA_TRY(len ? ida_buf_add(out, text + i, len) : ida_buf_add(out, "\xef\xbf\xbd", 3));
-        i += len ? len : 1;
-    }
-    return IDA_OK;
-}
-
 static ida_status text_at(ida_buf *out, double x, double y, const char *attrs, const char *text) {
     IDA_TRY(ida_buf_addf(out, "<text x=\"%.1f\" y=\"%.1f\" %s>", x, y, attrs));
     IDA_TRY(ida_xml_escape(out, text, strlen(text)));
@@ -213,8 +203,10 @@ static ida_status line(ida_buf *out, const plot *p, const ida_series *s, int sty
         if (in && !begun)
             IDA_TRY(ida_buf_addf(out, "<path fill=\"none\" stroke=\"%s\" stroke-width=\"1.8\" stroke-linejoin=\"round\"%s d=\"",
                                  colour_of(style), dash_of(style)));
-        if (ok && before && in != was_in)
-            IDA_TRY(ida_buf_addf(out, "%c%.1f %.1f", in ? 'M' : 'L', x0 + (x - x0) * (top - y0) / (y - y0), top));
+        if (ok && before && in != was_in) {
+            double part = fmin(1, fmax(0, (top - y0) / (y - y0))); /* a point that is inside may be a hair above the edge */
+            IDA_TRY(ida_buf_addf(out, "%c%.1f %.1f", in ? 'M' : 'L', x0 + (x - x0) * part, top));
+        }
         if (in) IDA_TRY(ida_buf_addf(out, "%c%.1f %.1f", before ? 'L' : 'M', x, y));
         begun |= in;
         before = ok, was_in = in, x0 = x, y0 = y;

@@ -29,8 +29,6 @@ typedef struct ida_chart {
 ida_status ida_svg_line_chart(ida_buf *out, const ida_chart *c);
 /* Appends text with & < > " ' escaped; control characters that XML forbids and invalid UTF-8 become U+FFFD. */
 ida_status ida_xml_escape(ida_buf *out, const char *text, size_t n);
-/* Appends text with the same characters replaced and no markup escaped: any bytes become valid UTF-8. */
-ida_status ida_utf8_clean(ida_buf *out, const char *text, size_t n);
 /* A round step (1, 2 or 5 times a power of ten) that cuts [lo, hi] into about `want` pieces. */
 double ida_nice_step(double lo, double hi, int want);
 

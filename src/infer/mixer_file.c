@@ -276,7 +276,8 @@ ida_status ida_mixer_file(const char *in_path, const char *out_path, ida_form fo
     IDA_TRY_GOTO(read_inputs(&j));
     const bool backward = j.run.grad_o && form != IDA_FORM_STEP;
     if (j.run.grad_o && !backward)
-        ida_log("%s: the step form has no gradients: only o and the final state are written; use --form chunked or sequential for them",
+        ida_log("%s: the step form has no gradients: only o and the final state are written; use --form chunked or sequential "
+                "for them",
                 in_path);
     const int n_out = backward ? N_OUT : N_FORWARD_OUT;
     IDA_TRY_GOTO(run(&j, form, n_out));

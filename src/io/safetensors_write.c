@@ -1,7 +1,6 @@
 /* safetensors_write.c - the writer. Invariant: the bytes are those the reference writer makes of the same tensors and the
  * metadata in this order, and the file appears whole or not at all. */
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/json.h"
@@ -33,11 +32,11 @@ static ida_status tensor_bytes(const char *path, const ida_st_out *t, int64_t *b
 static ida_status add_string(ida_buf *b, const char *path, const char *s) {
     json_t *j = json_string(s);
     IDA_FAIL_IF(!j, IDA_E_ARG, "%s: a tensor name or metadata text is not UTF-8", path);
-    char *quoted = json_dumps(j, JSON_ENCODE_ANY);
+    char *quoted = ida_json_dump(j, JSON_ENCODE_ANY);
     json_decref(j);
     IDA_FAIL_IF(!quoted, IDA_E_NOMEM, "out of memory for the safetensors header");
     ida_status st = ida_buf_add(b, quoted, strlen(quoted));
-    free(quoted);
+    ida_free(quoted);
     return st;
 }
 

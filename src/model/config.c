@@ -11,6 +11,7 @@
 #include "core/json.h"
 #include "core/mem.h"
 #include "model/shape.h"
+#include "ops/ops.h"
 
 static const char *const mixer_names[] = {"softmax", "interdomain", "dual-linear", "single-query", "s4d"};
 static const char *const basis_names[] = {"s4d-inv", "s4d-lin", "s4d-legs"};
@@ -41,7 +42,7 @@ static const field fields[] = {
     INT_("num_key_value_heads", n_kv_heads, 1, 65536),
     INT_("intermediate_size", ffn_hidden, 1, 1 << 20),
     INT_("max_position_embeddings", max_position, 1, 1 << 30),
-    REAL_("rms_norm_eps", norm_eps, 1e-30, 1),
+    REAL_("rms_norm_eps", norm_eps, IDA_LEAST_EPS, 1),
     REAL_("rope_theta", rope_theta, 1, 1e18),
     REAL_("initializer_range", init_std, 0, 100),
     BOOL_("tie_word_embeddings", tie_embeddings),
@@ -55,7 +56,7 @@ static const field fields[] = {
     BOOL_("mixer.rope", rope),
     BOOL_("mixer.gate", gate),
     BOOL_("mixer.output_norm", output_norm),
-    REAL_("mixer.l2_eps", l2_eps, 1e-30, 1),
+    REAL_("mixer.l2_eps", l2_eps, IDA_LEAST_EPS, 1),
     REAL_("mixer.dt_min", dt_min, 1e-9, 100),
     REAL_("mixer.dt_max", dt_max, 1e-9, 100),
 };
@@ -187,9 +188,9 @@ static ida_status refuse_foreign(const json_t *j, const char *where) {
     const char *t = json_string_value(type);
     IDA_FAIL_IF(type && !json_is_null(type) && (!t || (strcmp(t, "idattn") != 0 && strcmp(t, "llama") != 0)), IDA_E_UNSUPPORTED,
                 "%s: model_type is \"%s\"; this program reads \"idattn\" and \"llama\"", where, t ? t : "not a string");
-    const json_t *act = json_object_get(j, "hidden_act");
-    const char *a = json_string_value(act);
-    IDA_FAIL_IF(act && !json_is_null(act) && (!a || strcmp(a, "silu") != 0), IDA_E_UNSUPPORTED,
+    const json_t *activation = json_object_get(j, "hidden_act");
+    const char *a = json_string_value(activation);
+    IDA_FAIL_IF(activation && !json_is_null(activation) && (!a || strcmp(a, "silu") != 0), IDA_E_UNSUPPORTED,
                 "%s: hidden_act is \"%s\", must be \"silu\"", where, a ? a : "not a string");
     static const char *const biases[] = {"attention_bias", "mlp_bias"};
     for (int i = 0; i < 2; i++)
@@ -461,7 +462,7 @@ static int digits_needed(const json_t *j) {
     return most;
 }
 
-static char *dump(const json_t *j) { return json_dumps(j, JSON_INDENT(2) | JSON_REAL_PRECISION((size_t)digits_needed(j))); }
+static char *dump(const json_t *j) { return ida_json_dump(j, JSON_INDENT(2) | JSON_REAL_PRECISION((size_t)digits_needed(j))); }
 
 /* NULL = no memory. */
 static json_t *config_object(const ida_config *c) {
@@ -501,7 +502,7 @@ static ida_status merge(const ida_config *c, const json_t *ours, const char *old
     json_decref(all);
     if (!*text || strlen(*text) < IDA_CONFIG_BYTES) return IDA_OK;
     ida_log("config.json: its other keys are not kept: with them it would be over the %d bytes that are read", IDA_CONFIG_BYTES);
-    free(*text);
+    ida_free(*text);
     *text = dump(ours);
     return IDA_OK;
 }

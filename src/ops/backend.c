@@ -197,7 +197,7 @@ ida_status ida_backend_doctor(char **json) {
                           ida_json_string(st != IDA_OK ? ida_last_error() : NULL), "devices", list);
     pthread_mutex_unlock(&lock);
     ida_free(text);
-    *json = j ? json_dumps(j, JSON_INDENT(2)) : NULL;
+    *json = ida_json_dump(j, JSON_INDENT(2));
     json_decref(j);
     IDA_FAIL_IF(!*json, IDA_E_NOMEM, "out of memory for the list of devices");
     return IDA_OK;

@@ -1,5 +1,4 @@
 /* doctor.c - what this machine offers, processors and GPUs, as JSON for people and bug reports. Reads only; decides nothing. */
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +6,7 @@
 #include <unistd.h>
 
 #include "core/cpu.h"
+#include "core/json.h"
 #include "core/mem.h"
 #include "core/threads.h"
 #include "ops/backend.h"
@@ -47,7 +47,7 @@ ida_status ida_doctor_json(char **json) {
     char *gpus = NULL;
     IDA_TRY(ida_backend_doctor(&gpus));
     json_t *gpu = json_loads(gpus, 0, NULL), *isas = json_array();
-    free(gpus);
+    ida_free(gpus);
     for (int i = 0; i <= (int)ida_cpu_best(); i++) json_array_append_new(isas, json_string(ida_cpu_isa_name((ida_isa)i)));
     const char *override = getenv("OPENBLAS_CORETYPE");
     json_t *j = json_pack("{s:s, s:s, s:o, s:s, s:i, s:I, s:{s:s, s:s, s:s*}, s:I, s:I, s:s, s:s, s:s, s:o}",
@@ -57,7 +57,7 @@ ida_status ida_doctor_json(char **json) {
                           "memory_available_bytes", memory_bytes("MemAvailable"), "system", u.sysname, "release", u.release,
                           "compiler", __VERSION__, "gpu", gpu);
     IDA_FAIL_IF(!j, IDA_E_NOMEM, "out of memory for the machine description");
-    char *text = json_dumps(j, JSON_INDENT(2));
+    char *text = ida_json_dump(j, JSON_INDENT(2));
     json_decref(j);
     IDA_FAIL_IF(!text, IDA_E_NOMEM, "out of memory for the machine description");
     *json = text;

@@ -327,10 +327,10 @@ static ida_status parse(reader *r, const json_t *root) {
     p->plain_gpt2 = p->plain_gpt2 && p->n_norm == 0 && p->n_before == 0 && p->n_after == 0;
     for (int i = 0; i < 4; i++) {
         const json_t *part = json_object_get(root, ida_pipeline_keys[i]);
-        char *text = is_absent(part) ? NULL : json_dumps(part, JSON_COMPACT | JSON_SORT_KEYS);
+        char *text = is_absent(part) ? NULL : ida_json_dump(part, JSON_COMPACT | JSON_SORT_KEYS);
         p->source[i] = ida_strdup(text ? text : "null");
         bool lost = !p->source[i] || (!text && !is_absent(part));
-        free(text);
+        ida_free(text);
         IDA_FAIL_IF(lost, IDA_E_NOMEM, "%s: out of memory", r->where);
     }
     return IDA_OK;

@@ -78,7 +78,7 @@ ida_status ida_train_check(const ida_train_options *o) {
     IDA_TRY(check_real("ssm_lr_max", o->ssm_lr_max, 0, 1e3));
     IDA_TRY(check_real("beta1", o->beta1, 0, 0.999999999));
     IDA_TRY(check_real("beta2", o->beta2, 0, 0.999999999));
-    IDA_TRY(check_real("eps", o->eps, 1e-30, 1));
+    IDA_TRY(check_real("eps", o->eps, IDA_LEAST_EPS, 1));
     IDA_TRY(check_real("weight_decay", o->weight_decay, 0, 1e3));
     IDA_TRY(check_real("clip", o->clip, 0, 1e30));
     IDA_TRY(check_int("eval_every", o->eval_every, 0, most));

@@ -4,8 +4,6 @@
 #ifndef IDA_TRAIN_PLAN_H
 #define IDA_TRAIN_PLAN_H
 
-#include <math.h>
-
 #include "core/mem.h"
 #include "ops/device.h"
 

@@ -3,6 +3,8 @@
  * the sum is checked.
  * Not counted: OpenBLAS's own buffers. Taken for granted: a sequence is as long as a row, chunks have their full length, and
  * documents may begin at every token. */
+#include <math.h>
+
 #include "core/threads.h"
 #include "model/shape.h"
 #include "train/plan.h"

@@ -3,6 +3,8 @@
  * that the tuned kernels are for. The layouts are those of src/ops/cuda. Doubles, since only the sum is checked.
  * Not counted: what the driver and the libraries keep for themselves (the context, kernels, some hundred MiB). Guessed: the
  * number of documents in a micro-batch. */
+#include <math.h>
+
 #include "model/shape.h"
 #include "train/plan.h"
 
@@ -41,8 +43,9 @@ static double chunk_runs(double chunks, double h) {
 
 /* interdomain.cu, backward: the states before all chunks, in blocks of 64 modes and 64 columns; records of parameter gradients;
  * tables of every group; for more than one block (wide) what the kernels hand on for each chunk, and records of the scan; and
- * where rows are few and long, the states between their parts (at most PARTS of the shapes that were tried). The generic path has the states
- * of one head for each of CTAS blocks, in MOST bytes where that holds one; on the tuned path it stands by in the same memory. */
+ * where rows are few and long, the states between their parts (at most PARTS of the shapes that were tried). The generic path has
+ * the states of one head for each of CTAS blocks, in MOST bytes where that holds one; on the tuned path it stands by in the same
+ * memory, and with a run of records for each of its tasks. */
 static double interdomain_bytes(const sizes *s) {
     static const double CTAS = 264, TASKS = 528, SLOT = 32768, STATE = 65536, MOST = 4096.0 * MIB, PARTS = 64.0 * MIB;
     const bool tuned = s->bf16 && s->m <= 128 && s->dh <= 128 && fmod(s->dh, 8) == 0;
@@ -50,7 +53,7 @@ static double interdomain_bytes(const sizes *s) {
     const bool wide = tuned && heads > s->h, parts = tuned && s->t > 8 * CHUNK && s->rows * heads <= CHIP;
     const double record = 128 * m + 2 * m * m + 2 * m, chunks = s->n / CHUNK + s->docs;
     const double cut = fmin(parts ? chunks / 8 + s->docs : s->docs, ceil(TASKS / heads));
-    const double runs = wide ? chunk_runs(chunks, s->h) : cut;
+    const double runs = wide ? fmax(chunk_runs(chunks, s->h), fmin(s->docs, ceil(TASKS / s->h))) : cut;
     double bytes = 4 * runs * s->h * record + s->g * (8 * (161 + 2 * m) * m + 8 * record + 16 * m * m);
     if (s->h > s->g) bytes += 8 * s->n * s->h * s->dh;
     if (parts) bytes += fmin(PARTS * heads / s->h, 0.75 * chunks * heads * STATE);

@@ -55,9 +55,9 @@ ida_status ida_resume_state(const ida_trainer *t, json_t **state) {
 }
 
 static void show(char *out, size_t n, const json_t *v) {
-    char *s = v ? json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    char *s = v ? ida_json_dump(v, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
     snprintf(out, n, "%s", s ? s : "absent");
-    free(s);
+    ida_free(s);
 }
 
 /* Every key of `a` must be in `b` with an equal value, and the other way round; the first that is not goes to key, va, vb. */

@@ -140,11 +140,11 @@ ida_status ida_runlog_add(ida_runlog *l, const ida_train_event *e, uint64_t batc
     json_t *o = json_object();
     char *line = NULL;
     if (o && !fill(o, e, batch_hash) && !set_real(o, "time", (double)now.tv_sec + 1e-3 * (double)(now.tv_nsec / 1000000)))
-        line = json_dumps(o, JSON_COMPACT);
+        line = ida_json_dump(o, JSON_COMPACT);
     json_decref(o);
     IDA_FAIL_IF(!line, IDA_E_NOMEM, "%s: no memory for a line", l->path);
     ida_status st = ida_lines_add(l->lines, line);
-    free(line);
+    ida_free(line);
     return st;
 }
 

@@ -73,6 +73,32 @@ static void large_blocks_are_counted_and_the_peak_is_kept(void **state) {
     assert_int_equal(now, before);
 }
 
+/* Text that others made and this library frees, too: else a long-lived process would drift below zero. */
+static void text_is_counted_both_ways(void **state) {
+    (void)state;
+    enum { LONG = 100000 };
+    int64_t before, held, after, peak;
+    char *text = malloc(LONG + 1);
+    assert_non_null(text);
+    memset(text, 'a', LONG);
+    text[LONG] = '\0';
+    ida_mem_used(&before, &peak);
+    char *copy = ida_strdup(text), *made = ida_asprintf("%s", text);
+    json_t *j = json_string(text);
+    char *json = ida_json_dump(j, JSON_ENCODE_ANY);
+    assert_true(copy && made && json);
+    ida_mem_used(&held, &peak);
+    assert_in_range(held - before, 3 * LONG, 3 * (LONG + 8192));
+    ida_string_free(copy);
+    ida_free(made);
+    ida_string_free(json);
+    json_decref(j);
+    free(text);
+    ida_mem_used(&after, &peak);
+    assert_int_equal(after, before);
+    assert_null(ida_json_dump(NULL, 0));
+}
+
 #ifdef IDA_DEBUG
 static void fresh_memory_reads_as_nan_in_debug_builds(void **state) {
     (void)state;
@@ -211,6 +237,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(size_arithmetic_refuses_overflow_and_negatives),
         cmocka_unit_test(large_blocks_are_counted_and_the_peak_is_kept),
+        cmocka_unit_test(text_is_counted_both_ways),
         cmocka_unit_test(allocation_is_aligned_and_zero_size_is_valid),
 #ifdef IDA_DEBUG
         cmocka_unit_test(fresh_memory_reads_as_nan_in_debug_builds),

@@ -217,10 +217,15 @@ static void hostile_names_are_escaped(void **state) {
         if (i < 2) assert_non_null(strstr(text, "&lt;img src=x&gt;&amp;&quot;&#39;-s1"));
         free(text);
     }
-    snprintf(a, sizeof a, "%s", put_run(*state, "two\nlines", 3));
-    j = report_of(*state, (const char *[]){a}, 1);
-    assert_non_null(row_of(j, "runs", "two lines"));
-    json_decref(j);
+    static const char *const odd[][2] = {{"two\nlines", "two lines"},
+                                         {"\x1b[2Jred\x7f", " [2Jred "},
+                                         {"n\xff\xc3\xa9\xc3", "n\xef\xbf\xbd\xc3\xa9\xef\xbf\xbd"}};
+    for (int i = 0; i < 3; i++) {
+        snprintf(a, sizeof a, "%s", put_run(*state, odd[i][0], 3));
+        j = report_of(*state, (const char *[]){a}, 1);
+        assert_non_null(row_of(j, "runs", odd[i][1]));
+        json_decref(j);
+    }
 }
 
 static void what_a_run_lacks_is_said(void **state) {

@@ -87,8 +87,8 @@ static ida_status run_back(const ida_device *dev, real *dx, const real *dy, cons
     return ops->conv_bwd(dev, &c, seqs);
 }
 
-ida_status IDA_REF(stream_bwd)(const ida_device *dev, real *dx, const real *dy, const ida_stream_args *a, const ida_stream_grads *g,
-                               const ida_seqs *seqs) {
+ida_status IDA_REF(stream_bwd)(const ida_device *dev, real *dx, const real *dy, const ida_stream_args *a,
+                               const ida_stream_grads *g, const ida_seqs *seqs) {
     passes p = {0};
     ida_stream_args again = *a;
     again.state_out = NULL;
