@@ -13,7 +13,8 @@
  * twice what the rounded weights do to all of them. Pieces and steps against one call: twice, as both are off.
  *
  * The decays' gradients (a_log, a_imag): four times. They are sums that cancel, and what the cores round inside, which `rounded`
- * leaves out, weighs there as much as storage does; ops_check holds the cores alone to twice the naive error of the same roundings.
+ * leaves out, weighs there as much as storage does; ops_check holds the cores alone to twice the naive error of the same
+ * roundings.
  *
  * To the bit on one device: two runs, and recomputed activations against kept ones. --device rounded is the check of the check.
  *

@@ -5,8 +5,8 @@
  *               [--here] [--list]
  *
  * One line per op and dtype; exit status 0 when all passed. `cpu` runs the CPU device, `emulated` the reference behind bf16
- * arrays. For tools that slow the device down: --thin: of an op's cases the first 24 and then every 7th; --most: none whose arrays
- * have more than N elements. --here: in this process, without a child. */
+ * arrays. For tools that slow the device down: --thin: of an op's cases the first 24 and then every 7th; --most: none whose
+ * arrays have more than N elements. --here: in this process, without a child. */
 #include "ops_check.h"
 
 #include <stdio.h>

@@ -74,7 +74,7 @@ typedef struct pass_cost {
 } pass_cost;
 static const pass_cost FWD_COST = {2.7, 19, 2.4, 0.13}, BWD_COST = {1.3, 8.4, 1.6, 0.24};
 /* The same of wide heads, where the main pass is that for the states. */
-static const pass_cost WIDE_FWD_COST = {2, 15, 2, 0.4};
+static const pass_cost WIDE_COST = {2, 15, 2, 0.4};
 
 /* Sets part_chunks and pre_per to what makes the estimated time smallest. Cutting costs a pass over the pieces of all parts but
  * one of a sequence. A fixed number of multiprocessors, so that the bits do not depend on the chip's. */
@@ -140,7 +140,7 @@ static plan plan_make(const ida_cuda_interdomain *a, unsigned char *base, bool b
     if (p->tuned) {
         int64_t of_cut = 0, cut = 0;
         const int64_t part_runs = vec_div_up(WANTED_TASKS, p->vh);
-        choose_parts(&l, a->n_seq, p->wide ? WIDE_FWD_COST : bwd ? BWD_COST : FWD_COST);
+        choose_parts(&l, a->n_seq, p->wide ? WIDE_COST : bwd ? BWD_COST : FWD_COST);
         if (p->wide) choose_chunk_runs(p);
         p->n_parts = (int)(l.n_long > MAX_LONG ? a->n_seq : count_parts(&l, a->n_seq, p->part_chunks, &of_cut, &cut));
         p->n_pieces = (int)of_cut * p->pre_per;

@@ -5,7 +5,8 @@
 #include "ops/cuda/ssm.cuh"
 #include "ops/cuda/vec.cuh"
 
-enum { THREADS = 256, TABLE_CTAS = 16, SLICES = 4, AHEAD = 4, MODES = 128, FINISH_CTAS = 1024 };
+/* MOST_Y: blocks of a grid along y. */
+enum { THREADS = 256, TABLE_CTAS = 16, SLICES = 4, AHEAD = 4, MODES = 128, FINISH_CTAS = 1024, MOST_Y = 65535 };
 
 namespace {
 
@@ -213,25 +214,29 @@ __device__ double scans_sum(const mix_params *p, int64_t g, int64_t i) {
 
 /* sums[g] = records of its runs and heads, in order. */
 __global__ void __launch_bounds__(THREADS) interdomain_records__sum_in_order(const __grid_constant__ mix_params p) {
-    const int64_t record = mix_record_floats(p.mp), g = blockIdx.y, i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    const int64_t record = mix_record_floats(p.mp), i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i >= record) return;
-    double sum = 0;
-    const int64_t runs = mix_record_runs(&p, g);
-    for (int64_t run = 0; run < runs; run++)
-        for (int64_t h = g * p.per; h < (g + 1) * p.per; h++) sum += (double)p.records[(run * p.h + h) * record + i];
-    if (p.wide && mix_tuned(&p, g)) sum += scans_sum(&p, g, i);
-    p.sums[g * record + i] = sum;
+    for (int64_t g = blockIdx.y; g < p.g; g += gridDim.y) {
+        double sum = 0;
+        const int64_t runs = mix_record_runs(&p, g);
+        for (int64_t run = 0; run < runs; run++)
+            for (int64_t h = g * p.per; h < (g + 1) * p.per; h++) sum += (double)p.records[(run * p.h + h) * record + i];
+        if (p.wide && mix_tuned(&p, g)) sum += scans_sum(&p, g, i);
+        p.sums[g * record + i] = sum;
+    }
 }
 
 /* folded = dG + dG^H (hermitian) or dG + dG^T, re then im [mp, mp]: the one transposed reading. */
 __global__ void __launch_bounds__(THREADS) interdomain_fold__transpose_and_add(const __grid_constant__ mix_params p) {
-    const int64_t mp = p.mp, record = mix_record_floats(mp), g = blockIdx.y, at = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    const int64_t mp = p.mp, record = mix_record_floats(mp), at = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (at >= mp * mp) return;
-    const double *dg = p.sums + g * record + 128 * mp, sign = p.hermitian ? 1 : -1;
     const int64_t flip = at % mp * mp + at / mp;
-    double *to = p.folded + g * 2 * mp * mp;
-    to[at] = dg[at] + dg[flip];
-    to[mp * mp + at] = dg[mp * mp + at] - sign * dg[mp * mp + flip];
+    for (int64_t g = blockIdx.y; g < p.g; g += gridDim.y) {
+        const double *dg = p.sums + g * record + 128 * mp, sign = p.hermitian ? 1 : -1;
+        double *to = p.folded + g * 2 * mp * mp;
+        to[at] = dg[at] + dg[flip];
+        to[mp * mp + at] = dg[mp * mp + at] - sign * dg[mp * mp + flip];
+    }
 }
 
 __global__ void __launch_bounds__(THREADS) interdomain_finish__thread_per_entry(const __grid_constant__ mix_params p) {
@@ -406,12 +411,13 @@ template <typename T> static void launch_heads(const mix_params *p, int64_t n_to
 }
 
 void mix_launch_finish(const mix_params *p, bool bf16, int64_t n_tokens, cudaStream_t stream) {
-    const unsigned g = (unsigned)p->g, record = (unsigned)vec_div_up(mix_record_floats(p->mp), THREADS),
+    const unsigned g = (unsigned)p->g, g_y = (unsigned)vec_min(p->g, MOST_Y),
+                   record = (unsigned)vec_div_up(mix_record_floats(p->mp), THREADS),
                    folded = (unsigned)vec_div_up(p->mp * p->mp, THREADS),
                    entries = (unsigned)vec_min(vec_div_up(p->m * p->m, THREADS), FINISH_CTAS);
     if (p->n_runs > 0) {
-        interdomain_records__sum_in_order<<<dim3(record, g), THREADS, 0, stream>>>(*p);
-        interdomain_fold__transpose_and_add<<<dim3(folded, g), THREADS, 0, stream>>>(*p);
+        interdomain_records__sum_in_order<<<dim3(record, g_y), THREADS, 0, stream>>>(*p);
+        interdomain_fold__transpose_and_add<<<dim3(folded, g_y), THREADS, 0, stream>>>(*p);
         interdomain_finish__thread_per_entry<<<dim3(g, 1 + entries), THREADS, 0, stream>>>(*p);
     }
     if (p->per == 1) return;

@@ -15,7 +15,7 @@ template <int MB> struct wide_link {
 template <int MB> IDA_DEV unsigned char *link_at(const mix_params *p, int slot, int64_t h, int side) {
     return p->links + ((slot * p->h + h) * 2 + side) * wide_link<MB>::BYTES;
 }
-/* A panel of X~: v of the head's first block of columns */
+/* A panel of X~ of virtual head v. */
 IDA_DEV unsigned char *slot_at(const mix_params *p, int slot, int64_t v, int side) {
     return p->slots + (slot * p->vh + v) * MIX_SLOT + side * PANEL;
 }
