@@ -12,6 +12,7 @@
 
 #include "core/bf16.h"
 #include "core/rng.h"
+#include "ops/cuda/arch.h"
 #include "ops/cuda/interdomain.h"
 
 typedef struct shape {
@@ -131,6 +132,7 @@ static bench prepare(const shape *s, int64_t n) {
     const int64_t hm = s->h * s->m, r = n * s->h * s->r, d = n * s->h * s->d;
     bench b = {.s = *s, .width = {s->h * s->d, s->h * s->r, s->h * s->r, s->h * s->d}};
     b.a = (ida_cuda_interdomain){.h = s->h, .g = s->h, .r = s->r, .d = s->d, .m = s->m, .bf16 = true};
+    cuda(ida_cuda_code_arch(&b.a.arch), "the architecture of the code");
     b.a.q = filled(r, 1, 1 / sqrt((double)s->r), 0.05, true), b.a.k = filled(r, 2, 1, 0, true);
     b.a.v = filled(d, 3, 1, 0, true), b.a.dout = filled(d, 4, 1, 0, true);
     float *a_imag = malloc((size_t)hm * 4), *on_device = device(hm * 4);

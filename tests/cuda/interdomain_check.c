@@ -18,6 +18,7 @@
 #include "core/rng.h"
 #include "../ops/golden.h"
 #include "naive.h"
+#include "ops/cuda/arch.h"
 #include "ops/cuda/interdomain.h"
 
 typedef struct problem {
@@ -139,6 +140,7 @@ static void run_device(const problem *p, double *const *got) {
                               .chunk = p->chunk,
                               .readout = p->readout,
                               .bf16 = p->bf16};
+    cuda(ida_cuda_code_arch(&a.arch), "the architecture of the code");
     a.ssm = (ida_ssm){in[LOG_DT], in[A_LOG], in[A_IMAG], in[C_RE], in[C_IM], p->disc};
     a.q = in[Q], a.k = in[K], a.v = in[V], a.o = out[O], a.dout = in[GO], a.dq = out[DQ], a.dk = out[DK], a.dv = out[DV];
     a.dssm = (ida_ssm_grads){out[D_LOG_DT], out[D_A_LOG], out[D_A_IMAG], out[D_C_RE], out[D_C_IM]};

@@ -6,9 +6,10 @@
 #endif
 __global__ void ida_arch_probe() {}
 
-extern "C" int ida_cuda_code_arch(void) {
+extern "C" int ida_cuda_code_arch(int *arch) {
     cudaFuncAttributes of;
-    if (cudaFuncGetAttributes(&of, ida_arch_probe) == cudaSuccess) return of.ptxVersion;
+    const cudaError_t status = cudaFuncGetAttributes(&of, ida_arch_probe);
     (void)cudaGetLastError(); /* or the next launch on another device would be blamed for it */
-    return 0;
+    *arch = status == cudaSuccess ? of.ptxVersion : 0;
+    return status;
 }

@@ -287,9 +287,10 @@ static ida_status make_lock(pthread_mutex_t *lock) {
 static ida_status set_up(ida_cuda *c) {
     ida_cuda_priv *p = c->priv;
     IDA_CUDA_TRY(cudaSetDevice(c->ordinal));
-    c->arch = ida_cuda_code_arch();
-    IDA_FAIL_IF(c->arch == 0, IDA_E_UNSUPPORTED, "%s: the CUDA backend was not compiled for this GPU: build it without NVARCH=",
-                p->label);
+    const int code = ida_cuda_code_arch(&c->arch);
+    IDA_FAIL_IF(code == cudaErrorNoKernelImageForDevice, IDA_E_UNSUPPORTED,
+                "%s: the CUDA backend was not compiled for this GPU: build it without NVARCH=", p->label);
+    IDA_CUDA_TRY(code);
     IDA_CUDA_TRY(cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking));
     IDA_TRY(open_pool(c, p));
     IDA_CUDA_TRY(

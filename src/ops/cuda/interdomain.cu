@@ -1,6 +1,5 @@
 /* interdomain.cu - the launchers of the mixer core (interdomain.h): which path, the layout of scratch, the cutting into tasks.
  * Invariant: scratch and tasks are functions of the shapes alone; nothing is read back from the device. */
-#include "ops/cuda/arch.h"
 #include "ops/cuda/mixer.cuh"
 #include "ops/cuda/vec.cuh"
 
@@ -14,7 +13,7 @@ static const double CHUNK_RUN = 3;
 static const int64_t MAX_WORK = (int64_t)4 << 30;
 
 bool ida_cuda_interdomain_tuned(const ida_cuda_interdomain *a) {
-    return ida_cuda_code_arch() == 90 && a->bf16 && a->m <= 2 * MIX_TILE && a->r <= 2 * MIX_TILE && a->d <= 2 * MIX_TILE &&
+    return a->arch == 90 && a->bf16 && a->m <= 2 * MIX_TILE && a->r <= 2 * MIX_TILE && a->d <= 2 * MIX_TILE &&
            a->r % 8 == 0 && a->d % 8 == 0 && (a->chunk == 0 || a->chunk >= MIX_CHUNK) &&
            vec_aligned(a->q, a->k, a->v, a->o, a->dout, a->dq, a->dk, a->dv);
 }

@@ -26,6 +26,7 @@ typedef struct ida_cuda_interdomain {
     int64_t h, g, r, d, m, chunk;
     ida_readout readout;
     bool bf16;
+    int arch; /* of the code that runs (arch.h) */
     ida_ssm ssm;
     const void *q, *k, *v;
     void *o;
@@ -37,7 +38,7 @@ typedef struct ida_cuda_interdomain {
     ida_ssm_grads dssm;
 } ida_cuda_interdomain;
 
-/* Whether the current device takes the tuned path for these arguments (tensors off a multiple of 16 bytes do not). */
+/* Whether these arguments take the tuned path (tensors off a multiple of 16 bytes do not). */
 bool ida_cuda_interdomain_tuned(const ida_cuda_interdomain *a);
 
 /* Bytes of scratch (256-byte aligned) a call needs; -1 on overflow. The content need not be kept between calls. */

@@ -32,7 +32,7 @@ ida_status arguments(const ida_device *dev, const ida_interdomain_args *a, const
     *out = {};
     out->n_seq = seqs->n, out->cu = seqs->cu, out->cu_device = tables.cu;
     out->h = a->h, out->g = a->g, out->r = a->r, out->d = a->d, out->m = a->m, out->chunk = a->chunk;
-    out->readout = a->readout, out->bf16 = ida_cuda_of(dev)->bf16, out->ssm = a->ssm;
+    out->readout = a->readout, out->bf16 = ida_cuda_of(dev)->bf16, out->arch = ida_cuda_of(dev)->arch, out->ssm = a->ssm;
     out->q = a->q, out->k = a->k, out->v = a->v, out->o = a->o;
     out->state_in = a->state_in, out->state_out = a->state_out;
     if (g) {

@@ -31,6 +31,7 @@ template <int CB> struct chain_map {
 };
 /* What a third leaves of a block of modes on one side, in the order of chain_map: LEFT, LOW, S. */
 enum { HALF = 4 * TILE };
+static_assert(2 * 2 * HALF == mix_halves_bytes(2), "mixer.cuh gives a chunk and head its halves");
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 IDA_DEV unsigned char *half_at(const mix_params *p, int slot, int64_t h, int b, int side) {

@@ -9,6 +9,7 @@ enum { THREADS = 256 };
 /* A link: of each block of modes dT | B (re, im), then dS | P. */
 template <int MB> struct wide_link {
     enum { LOW = 2 * MB * TILE, BYTES = LOW + TILE };
+    static_assert(2 * BYTES == mix_links_bytes(MB), "mixer.cuh gives a chunk and head its two links");
 };
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)

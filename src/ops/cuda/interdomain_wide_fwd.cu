@@ -5,8 +5,7 @@
  *
  * A CTA takes a run of chunks of one head. Its warpgroups take the chunks in turn, each the whole chain from accumulator to
  * operand without leaving registers; tiles stream to them through one ring. Of chunk n it carries first what a needs (A), and,
- * after A of chunk n + LAG, what o needs (B): while one warpgroup is amid its chain, the ring holds tiles that another can use.
- * LAG < WORKERS, or a warpgroup would wait for B behind its own next A. */
+ * after A of chunk n + LAG, what o needs (B): while one warpgroup is amid its chain, the ring holds tiles that another can use. */
 #include "ops/cuda/interdomain_wide.cuh"
 
 template <int MB> struct wide_fwd {
@@ -24,6 +23,7 @@ template <int MB> struct wide_fwd {
         AT_BARS = AT_RING + STAGES * RING_STAGE,
         BYTES = AT_BARS + ring_bars_bytes<STAGES>() + 1024
     };
+    static_assert(LAG < WORKERS, "a warpgroup would wait for B behind its own next A");
 };
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)

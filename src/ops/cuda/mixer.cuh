@@ -44,8 +44,8 @@ static inline __host__ __device__ int64_t mix_record_floats(int64_t mp) { return
 enum { MIX_SCAN_RECORD = 64 * 128 + 128 };
 /* Bytes that the wide backward's kernels hand on for a chunk and head, as links and halves: tiles of 8 KiB for each side, of
  * halves for each block of modes too. */
-static inline __host__ __device__ int64_t mix_links_bytes(int64_t mb) { return 2 * (2 * mb + 1) * 8192; }
-static inline __host__ __device__ int64_t mix_halves_bytes(int64_t mb) { return mb > 1 ? 2 * mb * 4 * 8192 : 0; }
+static constexpr __host__ __device__ int64_t mix_links_bytes(int64_t mb) { return 2 * (2 * mb + 1) * 8192; }
+static constexpr __host__ __device__ int64_t mix_halves_bytes(int64_t mb) { return mb > 1 ? 2 * mb * 4 * 8192 : 0; }
 
 /* The tuned path cuts long sequences into parts of whole chunks when there are too few sequences and heads to fill the chip. A
  * part that is not the last has full chunks only. slot: of the state before its first chunk. index, last: in its sequence.
