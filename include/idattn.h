@@ -385,7 +385,7 @@ typedef struct ida_train_plan {
     int64_t batch_bytes;         /* CPU: the step's batches; GPU: tables of their documents */
     int64_t scratch_bytes;       /* the most that one op borrows, an upper estimate; GPU: and the workspace of matrix products */
     int64_t total_bytes;         /* sum of the eight above */
-    int64_t host_bytes;          /* beside a GPU, on the host: copies of weights and moments at a save, batches; 0 on the CPU */
+    int64_t host_bytes;          /* beside a GPU, on the host: the initial weights, batches; 0 on the CPU */
 } ida_train_plan;
 /* What training will take, without taking it: o->device need not be there. Of a GPU: one of 80 GiB, documents of 512 tokens on
  * average beside some as long as a row (many shorter ones take more), without what driver and libraries keep for themselves.

@@ -246,12 +246,12 @@ static ida_status write_one(const char *dir, const char *name, ida_status (*fn)(
 static ida_status write_weights(const char *path, const ida_checkpoint *c) {
     const float *block = c->model->params;
     const char *prefix = "";
-    return ida_weights_write(path, &c->model->table, &block, &prefix, 1);
+    return ida_weights_write(path, &c->model->table, c->model->dev, &block, &prefix, 1);
 }
 
 static ida_status write_moments(const char *path, const ida_checkpoint *c) {
     const float *blocks[] = {c->m, c->v};
-    return ida_weights_write(path, &c->model->table, blocks, moment_prefixes, 2);
+    return ida_weights_write(path, &c->model->table, c->model->dev, blocks, moment_prefixes, 2);
 }
 
 static ida_status write_state(const char *path, const ida_checkpoint *c) { return ida_json_save(c->state, path, 2); }
@@ -415,33 +415,33 @@ out:
     return st;
 }
 
-static ida_status load_moments(const char *dir, const ida_param_table *t, float *m, float *v) {
+static ida_status load_moments(const char *dir, const ida_model *model, float *m, float *v) {
     char *path = ida_path_join(dir, "optimizer.safetensors");
     ida_weights w = {0};
     ida_status st = IDA_OK;
     if (!path) IDA_FAIL_GOTO(IDA_E_NOMEM, "out of memory for a path");
     IDA_TRY_GOTO(ida_weights_open_file(path, &w));
-    IDA_TRY_GOTO(ida_weights_check(&w, t, moment_prefixes, 2));
-    IDA_TRY_GOTO(ida_weights_read(&w, t, moment_prefixes[0], m));
-    IDA_TRY_GOTO(ida_weights_read(&w, t, moment_prefixes[1], v));
+    IDA_TRY_GOTO(ida_weights_check(&w, &model->table, moment_prefixes, 2));
+    IDA_TRY_GOTO(ida_weights_read(&w, &model->table, moment_prefixes[0], model->dev, m));
+    IDA_TRY_GOTO(ida_weights_read(&w, &model->table, moment_prefixes[1], model->dev, v));
 out:
     ida_weights_close(&w);
     ida_free(path);
     return st;
 }
 
-ida_status ida_checkpoint_load(const char *dir, const ida_config *cfg, const ida_param_table *t, float *params, float *m,
-                               float *v, json_t **state) {
+ida_status ida_checkpoint_load(const char *dir, ida_model *model, float *m, float *v, json_t **state) {
     ida_weights w = {0};
     const char *prefix = "";
     char *path = ida_path_join(dir, "trainer_state.json");
     ida_status st = IDA_OK;
     if (!path) IDA_FAIL_GOTO(IDA_E_NOMEM, "out of memory for a path");
-    IDA_TRY_GOTO(same_config(dir, cfg));
+    IDA_TRY_GOTO(same_config(dir, &model->cfg));
     IDA_TRY_GOTO(ida_weights_open(dir, &w));
-    IDA_TRY_GOTO(ida_weights_check(&w, t, &prefix, 1));
-    IDA_TRY_GOTO(ida_weights_read(&w, t, prefix, params));
-    IDA_TRY_GOTO(load_moments(dir, t, m, v));
+    IDA_TRY_GOTO(ida_weights_check(&w, &model->table, &prefix, 1));
+    IDA_TRY_GOTO(ida_weights_read(&w, &model->table, prefix, model->dev, model->params));
+    IDA_TRY_GOTO(ida_model_round(model));
+    IDA_TRY_GOTO(load_moments(dir, model, m, v));
     st = ida_json_load(path, MAX_JSON_BYTES, state);
 out:
     ida_weights_close(&w);

@@ -18,8 +18,8 @@ ida_status ida_folder_save_model(const char *dir, const ida_model *m);
 ida_status ida_resolve_model_dir(const char *path, char **dir);
 
 typedef struct ida_checkpoint {
-    const ida_model *model;        /* weights, on the CPU */
-    const float *m, *v;            /* optimiser moments, blocks laid out by the table */
+    const ida_model *model;        /* weights */
+    const float *m, *v;            /* optimiser moments, blocks of the model's device laid out by its table */
     const json_t *state;           /* trainer_state.json: everything else (step, tokens, seed, options, ...) */
     const char *tokenizer_json;    /* path of a file copied into the folder, or NULL */
 } ida_checkpoint;
@@ -34,8 +34,8 @@ ida_status ida_checkpoint_find(const char *run_dir, char **dir, int64_t *step);
 ida_status ida_checkpoint_with_config(const char *run_dir, char **dir);
 /* Checks a folder against its manifest. */
 ida_status ida_checkpoint_verify(const char *dir);
-/* Loads weights into params and moments into m, v (blocks of table->block floats), and the state JSON (caller json_decref). */
-ida_status ida_checkpoint_load(const char *dir, const ida_config *cfg, const ida_param_table *t, float *params, float *m,
-                               float *v, json_t **state);
+/* Loads weights into the model and moments into m, v (blocks of its device, table->block floats), and the state JSON (caller
+ * json_decref). */
+ida_status ida_checkpoint_load(const char *dir, ida_model *model, float *m, float *v, json_t **state);
 
 #endif

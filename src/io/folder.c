@@ -29,24 +29,15 @@ out:
     return st;
 }
 
-static ida_status save_host(const char *dir, const ida_model *m) {
+ida_status ida_folder_save_model(const char *dir, const ida_model *m) {
     char *path = ida_path_join(dir, "model.safetensors");
     IDA_FAIL_IF(!path, IDA_E_NOMEM, "out of memory for a path");
     const float *block = m->params;
     const char *prefix = "";
     ida_status st = ida_mkdirs(dir);
-    if (st == IDA_OK) st = ida_weights_write(path, &m->table, &block, &prefix, 1);
+    if (st == IDA_OK) st = ida_weights_write(path, &m->table, m->dev, &block, &prefix, 1);
     if (st == IDA_OK) st = ida_config_files_write(dir, m);
     ida_free(path);
-    return st;
-}
-
-ida_status ida_folder_save_model(const char *dir, const ida_model *m) {
-    if (ida_on_host(m->dev)) return save_host(dir, m);
-    ida_model *host = NULL;
-    IDA_TRY(ida_model_move(m, ida_cpu_device(), &host));
-    ida_status st = save_host(dir, host);
-    ida_model_free(host);
     return st;
 }
 
@@ -66,15 +57,14 @@ ida_status ida_folder_load_model(const char *dir, const ida_device *dev, ida_mod
     IDA_TRY_GOTO(ida_weights_open(dir, &w));
     IDA_TRY_GOTO(ida_param_table_build(&cfg, &table));
     IDA_TRY_GOTO(ida_weights_check(&w, &table, &prefix, 1));
-    IDA_TRY_GOTO(ida_model_new(&cfg, ida_cpu_device(), NULL, &m));
+    IDA_TRY_GOTO(ida_model_new(&cfg, dev, NULL, &m));
     m->config_text = text;
     text = NULL;
-    IDA_TRY_GOTO(ida_weights_read(&w, &m->table, prefix, m->params));
-    if (ida_on_host(dev)) {
-        IDA_TRY_GOTO(ida_model_prepare(m));
-        *out = m;
-        m = NULL;
-    } else IDA_TRY_GOTO(ida_model_move(m, dev, out));
+    IDA_TRY_GOTO(ida_weights_read(&w, &m->table, prefix, dev, m->params));
+    IDA_TRY_GOTO(ida_model_round(m));
+    IDA_TRY_GOTO(ida_model_prepare(m));
+    *out = m;
+    m = NULL;
 out:
     ida_model_free(m);
     ida_param_table_free(&table);

@@ -4,6 +4,7 @@
 #define IDA_IO_SAFETENSORS_H
 
 #include "core/file.h"
+#include "ops/device.h"
 
 typedef enum ida_st_dtype { IDA_ST_F64, IDA_ST_F32, IDA_ST_F16, IDA_ST_BF16, IDA_ST_I64, IDA_ST_I32, IDA_ST_U8,
                            IDA_ST_OTHER } ida_st_dtype;
@@ -41,7 +42,15 @@ void ida_st_shape_text(int ndim, const int64_t *shape, char *text, size_t n);
 ida_status ida_st_read_f32(const ida_st_file *f, const char *name, int ndim, const int64_t *shape, float *out);
 ida_status ida_st_read_f64(const ida_st_file *f, const char *name, int ndim, const int64_t *shape, double *out);
 
-typedef struct ida_st_out { const char *name; ida_st_dtype dtype; int ndim; int64_t shape[8]; const void *data; } ida_st_out;
+/* data lies in the memory of dev; NULL: of the host. */
+typedef struct ida_st_out {
+    const char *name;
+    ida_st_dtype dtype;
+    int ndim;
+    int64_t shape[8];
+    const void *data;
+    const ida_device *dev;
+} ida_st_out;
 /* Atomic write. Same tensors in the same order give the same bytes; tensors are ordered as the reference writer does (wider
  * dtypes first: I64 F64 F32 I32 BF16 F16 U8, then by name); "__metadata__" always has "format":"pt" plus the given pairs. */
 ida_status ida_st_write(const char *path, const ida_st_out *t, int64_t n, const char *const *meta_keys,

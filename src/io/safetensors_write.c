@@ -106,12 +106,26 @@ out:
     return st;
 }
 
+/* What lies on a device comes through `piece`, PIECE bytes at a time. */
+enum { PIECE = 4 << 20 };
+static ida_status put_tensor(ida_writer *w, const ida_st_out *t, int64_t bytes, char **piece) {
+    if (!t->dev || ida_on_host(t->dev)) return ida_writer_put(w, t->data, (size_t)bytes);
+    if (!*piece) IDA_TRY(IDA_ALLOC(*piece, PIECE, "what goes from the device to a file"));
+    for (int64_t at = 0; at < bytes; at += PIECE) {
+        const int64_t n = bytes - at < PIECE ? bytes - at : PIECE;
+        IDA_TRY(ida_dev_download(t->dev, *piece, (const char *)t->data + at, n));
+        IDA_TRY(ida_writer_put(w, *piece, (size_t)n));
+    }
+    return IDA_OK;
+}
+
 ida_status ida_st_write(const char *path, const ida_st_out *t, int64_t n, const char *const *meta_keys,
                         const char *const *meta_values,
                         int64_t n_meta) {
     ida_buf header = {0};
     const ida_st_out **order = NULL;
     ida_writer *w = NULL;
+    char *piece = NULL;
     ida_status st = IDA_OK;
     IDA_TRY_GOTO(refuse_duplicates(path, t, n));
     IDA_TRY_GOTO(IDA_ALLOC(order, n, "the safetensors header"));
@@ -122,7 +136,7 @@ ida_status ida_st_write(const char *path, const ida_st_out *t, int64_t n, const 
     for (int64_t i = 0; i < n; i++) {
         int64_t bytes = 0;
         IDA_TRY_GOTO(tensor_bytes(path, order[i], &bytes));
-        IDA_TRY_GOTO(ida_writer_put(w, order[i]->data, (size_t)bytes));
+        IDA_TRY_GOTO(put_tensor(w, order[i], bytes, &piece));
     }
     st = ida_writer_commit(w);
     w = NULL;
@@ -130,5 +144,6 @@ out:
     ida_writer_abort(w);
     ida_buf_free(&header);
     ida_free(order);
+    ida_free(piece);
     return st;
 }

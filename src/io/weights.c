@@ -145,27 +145,44 @@ ida_status ida_weights_check(const ida_weights *w, const ida_param_table *t, con
     IDA_FAIL(IDA_E_FORMAT, "%s: a tensor is in two files", w->dir);
 }
 
-ida_status ida_weights_read(const ida_weights *w, const ida_param_table *t, const char *prefix, float *block) {
-    for (int64_t i = 0; i < t->n; i++) {
-        const ida_param *p = &t->params[i];
-        char name[128];
-        IDA_TRY(full_name(name, sizeof name, prefix, p));
-        const ida_st_file *f = file_of(w, name);
-        IDA_FAIL_IF(!f, IDA_E_FORMAT, "%s: tensor \"%s\" is missing", w->dir, name);
-        float *x = block + p->offset;
-        IDA_TRY(ida_st_read_f32(f, name, p->ndim, p->shape, x));
-        for (int64_t k = 0; k < p->numel; k++)
-            IDA_FAIL_IF(!isfinite(x[k]), IDA_E_NUMERIC, "%s: tensor \"%s\", element %" PRId64 " of %" PRId64 " is %s", f->path,
-                        name, k, p->numel,
-                        isnan(x[k]) ? "NaN" : "infinite or too large for fp32");
-        int64_t end = i + 1 < t->n ? t->params[i + 1].offset : t->block;
-        for (int64_t k = p->offset + p->numel; k < end; k++) block[k] = 0;
-    }
+/* One tensor, `room` elements with the gap behind it. */
+static ida_status read_tensor(const ida_weights *w, const ida_param *p, const char *prefix, float *x, int64_t room) {
+    char name[128];
+    IDA_TRY(full_name(name, sizeof name, prefix, p));
+    const ida_st_file *f = file_of(w, name);
+    IDA_FAIL_IF(!f, IDA_E_FORMAT, "%s: tensor \"%s\" is missing", w->dir, name);
+    IDA_TRY(ida_st_read_f32(f, name, p->ndim, p->shape, x));
+    for (int64_t k = 0; k < p->numel; k++)
+        IDA_FAIL_IF(!isfinite(x[k]), IDA_E_NUMERIC, "%s: tensor \"%s\", element %" PRId64 " of %" PRId64 " is %s", f->path, name,
+                    k, p->numel, isnan(x[k]) ? "NaN" : "infinite or too large for fp32");
+    for (int64_t k = p->numel; k < room; k++) x[k] = 0;
     return IDA_OK;
 }
 
-ida_status ida_weights_write(const char *path, const ida_param_table *t, const float *const *blocks, const char *const *prefixes,
-                             int64_t n_blocks) {
+static int64_t room_of(const ida_param_table *t, int64_t i) {
+    return (i + 1 < t->n ? t->params[i + 1].offset : t->block) - t->params[i].offset;
+}
+
+ida_status ida_weights_read(const ida_weights *w, const ida_param_table *t, const char *prefix, const ida_device *dev,
+                            float *block) {
+    const bool host = ida_on_host(dev);
+    float *one = NULL;
+    int64_t most = 0;
+    ida_status st = IDA_OK;
+    for (int64_t i = 0; i < t->n; i++) most = room_of(t, i) > most ? room_of(t, i) : most;
+    if (!host) IDA_TRY(IDA_ALLOC(one, most, "a tensor on its way to the device"));
+    for (int64_t i = 0; i < t->n; i++) {
+        float *to = block + t->params[i].offset;
+        IDA_TRY_GOTO(read_tensor(w, &t->params[i], prefix, host ? to : one, room_of(t, i)));
+        if (!host) IDA_TRY_GOTO(ida_dev_upload(dev, to, one, room_of(t, i) * (int64_t)sizeof *one));
+    }
+out:
+    ida_free(one);
+    return st;
+}
+
+ida_status ida_weights_write(const char *path, const ida_param_table *t, const ida_device *dev, const float *const *blocks,
+                             const char *const *prefixes, int64_t n_blocks) {
     ida_st_out *out = NULL;
     char *names = NULL;
     enum { NAME = 128 };
@@ -178,7 +195,7 @@ ida_status ida_weights_write(const char *path, const ida_param_table *t, const f
         const ida_param *p = &t->params[i % t->n];
         IDA_TRY_GOTO(full_name(names + i * NAME, NAME, prefixes[i / t->n], p));
         out[i] = (ida_st_out){.name = names + i * NAME, .dtype = IDA_ST_F32, .ndim = p->ndim,
-                              .data = blocks[i / t->n] + p->offset};
+                              .data = blocks[i / t->n] + p->offset, .dev = dev};
         for (int d = 0; d < p->ndim; d++) out[i].shape[d] = p->shape[d];
     }
     st = ida_st_write(path, out, n, NULL, NULL, 0);

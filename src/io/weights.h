@@ -19,12 +19,13 @@ void ida_weights_close(ida_weights *w);
 /* Every tensor of the table is there as prefix + name, with its exact shape, once, and nothing but such tensors is there.
  * Reads headers only. */
 ida_status ida_weights_check(const ida_weights *w, const ida_param_table *t, const char *const *prefixes, int64_t n_prefixes);
-/* Values of prefix + name into a block laid out by the table, gaps zeroed. IDA_E_NUMERIC names the first tensor and element
- * that is not finite. */
-ida_status ida_weights_read(const ida_weights *w, const ida_param_table *t, const char *prefix, float *block);
-/* The table's tensors of each block, named prefix + name, as one file. */
-ida_status ida_weights_write(const char *path, const ida_param_table *t, const float *const *blocks, const char *const *prefixes,
-                             int64_t n_blocks);
+/* Values of prefix + name into a block of dev laid out by the table, gaps zeroed; a device is given one tensor at a time.
+ * IDA_E_NUMERIC names the first tensor and element that is not finite. */
+ida_status ida_weights_read(const ida_weights *w, const ida_param_table *t, const char *prefix, const ida_device *dev,
+                            float *block);
+/* The table's tensors of each block of dev, named prefix + name, as one file. */
+ida_status ida_weights_write(const char *path, const ida_param_table *t, const ida_device *dev, const float *const *blocks,
+                             const char *const *prefixes, int64_t n_blocks);
 /* config.json, generation_config.json of a model. */
 ida_status ida_config_files_write(const char *dir, const ida_model *m);
 

@@ -51,10 +51,6 @@ ida_status ida_model_upload(ida_model *m, const real *host) {
     return ida_model_round(m);
 }
 
-ida_status ida_model_download(const ida_model *m, real *host) {
-    return ida_dev_download(m->dev, host, m->params, m->table.block * (int64_t)sizeof *host);
-}
-
 ida_status ida_model_init(ida_model *m, uint64_t seed) {
     if (ida_on_host(m->dev)) return ida_param_init(&m->cfg, &m->table, seed, m->params);
     real *host = NULL;
@@ -144,21 +140,6 @@ ida_status ida_model_prepare(ida_model *m) {
 out:
     if (st != IDA_OK) drop_prep(m); /* half of it would be wrong answers */
     ida_free(host);
-    return st;
-}
-
-ida_status ida_model_move(const ida_model *m, const ida_device *dev, ida_model **out) {
-    ida_model *to = NULL;
-    ida_status st = IDA_OK;
-    IDA_TRY(ida_model_new(&m->cfg, dev, NULL, &to));
-    if (m->config_text && !(to->config_text = ida_strdup(m->config_text)))
-        IDA_FAIL_GOTO(IDA_E_NOMEM, "out of memory for a model configuration");
-    IDA_TRY_GOTO(ida_on_host(dev) ? ida_model_download(m, to->params) : ida_model_upload(to, m->params));
-    IDA_TRY_GOTO(ida_model_prepare(to));
-    *out = to;
-    to = NULL;
-out:
-    ida_model_free(to);
     return st;
 }
 

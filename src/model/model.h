@@ -68,15 +68,12 @@ struct ida_model {
 
 /* Model around a parameter block on dev: allocates it (params NULL, uninitialised values) or borrows it. */
 ida_status ida_model_new(const ida_config *cfg, const ida_device *dev, real *params, ida_model **out);
-/* Fills the masters from a host block laid out by the table, or a host block from them. Upload also makes the matrices. */
+/* Fills the masters and the matrices from a host block laid out by the table. */
 ida_status ida_model_upload(ida_model *m, const real *host);
-ida_status ida_model_download(const ida_model *m, real *host);
 /* Initial values (ida_param_init) in the masters and the matrices, the same on every device: they are made on the host. */
 ida_status ida_model_init(ida_model *m, uint64_t seed);
 /* After the masters were written by other means: makes m->matrices again. */
 ida_status ida_model_round(ida_model *m);
-/* The same weights on another device, prepared for the step form. One of the two devices is a host device. */
-ida_status ida_model_move(const ida_model *m, const ida_device *dev, ida_model **out);
 /* Points `w` (w->layers has n_layers) into a block laid out by the table. Matrix weights are taken from `matrices`, a block of
  * the same layout with elements of matrix_size bytes; for gradients that is the block itself. */
 void ida_model_bind(const ida_config *cfg, const ida_param_table *t, real *block, act *matrices, int64_t matrix_size,

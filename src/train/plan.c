@@ -3,6 +3,7 @@
  * counted: the mapped shards (page cache), and the program itself. */
 #include "train/plan.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -41,12 +42,12 @@ static double batch_bytes(const ida_train_options *o) {
     return (double)(o->batch / o->micro_batch) * (24 * tokens + 8) + 4 * tokens;
 }
 
-/* On the host beside a GPU: fp32 copies of weights and moments while a checkpoint is written or read, batches, losses twice, and
- * what uploads pass through (cuda_device.h). */
+/* On the host beside a GPU: the initial weights (at a save, the piece of a tensor that is on its way), batches, losses
+ * twice, and what uploads pass through (cuda_device.h). */
 static double host_bytes(const ida_train_options *o, const ida_train_plan *p, int64_t n_tensors) {
-    enum { STAGING = 8 * (2 << 20) };
-    return (double)p->parameter_bytes + (double)p->optimizer_bytes + batch_bytes(o) +
-           4 * (double)o->micro_batch * (double)o->seq_len + STAGING + ida_plan_save_buffers(n_tensors);
+    enum { STAGING = 8 * (2 << 20), PIECE = 4 << 20 };
+    return fmax((double)p->parameter_bytes, PIECE + ida_plan_save_buffers(n_tensors)) + batch_bytes(o) +
+           4 * (double)o->micro_batch * (double)o->seq_len + STAGING;
 }
 
 static bool to_int(double bytes, int64_t *out) {
@@ -158,8 +159,8 @@ ida_status ida_plan_check(const ida_train_plan *plan, int64_t available, int64_t
     human(need, plan->host_bytes);
     human(have, on_host);
     IDA_FAIL_IF(on_host >= 0 && plan->host_bytes > on_host, IDA_E_NOMEM,
-                "training needs %s of host memory beside the device, to write checkpoints (fp32 weights and moments, 12 bytes a "
-                "parameter), the host has %s available: choose a smaller model or free memory",
+                "training needs %s of host memory beside the device, for the initial weights (4 bytes a parameter), the host "
+                "has %s available: choose a smaller model or free memory",
                 need, have);
     return IDA_OK;
 }

@@ -155,55 +155,13 @@ static ida_status allocate(ida_trainer *t) {
     return IDA_OK;
 }
 
-/* Weights and moments in host memory: the trainer's own blocks where the device is the CPU, else copies, freed by close_host. */
-typedef struct host_blocks { float *params, *m, *v; } host_blocks;
-
-static void close_host(const ida_trainer *t, host_blocks *h) {
-    if (ida_on_host(t->dev)) return;
-    ida_free(h->params);
-    ida_free(h->m);
-    ida_free(h->v);
-}
-
-static ida_status open_host(const ida_trainer *t, host_blocks *h) {
-    const int64_t n = t->model->table.block;
-    *h = (host_blocks){t->model->params, t->m, t->v};
-    if (ida_on_host(t->dev)) return IDA_OK;
-    *h = (host_blocks){0};
-    ida_status st = IDA_ALLOC(h->params, n, "host copy of the weights");
-    if (st == IDA_OK) st = IDA_ALLOC(h->m, n, "host copy of the first moments");
-    if (st == IDA_OK) st = IDA_ALLOC(h->v, n, "host copy of the second moments");
-    if (st != IDA_OK) close_host(t, h);
-    return st;
-}
-
-static ida_status host_to_device(ida_trainer *t, const host_blocks *h) {
-    const int64_t bytes = t->model->table.block * (int64_t)sizeof(float);
-    if (ida_on_host(t->dev)) return IDA_OK;
-    IDA_TRY(ida_model_upload(t->model, h->params));
-    IDA_TRY(ida_dev_upload(t->dev, t->m, h->m, bytes));
-    return ida_dev_upload(t->dev, t->v, h->v, bytes);
-}
-
-static ida_status device_to_host(const ida_trainer *t, const host_blocks *h) {
-    const int64_t bytes = t->model->table.block * (int64_t)sizeof(float);
-    if (ida_on_host(t->dev)) return IDA_OK;
-    IDA_TRY(ida_model_download(t->model, h->params));
-    IDA_TRY(ida_dev_download(t->dev, h->m, t->m, bytes));
-    return ida_dev_download(t->dev, h->v, t->v, bytes);
-}
-
 static ida_status load(ida_trainer *t, const char *dir) {
-    host_blocks h = {0};
     json_t *state = NULL, *again = NULL;
     char *path = ida_path_join(dir, "trainer_state.json");
     IDA_FAIL_IF(!path, IDA_E_NOMEM, "no memory for a path");
     ida_status st = ida_json_load(path, 1 << 20, &state);
     if (st == IDA_OK) st = ida_resume_check(t, state, path);
-    if (st == IDA_OK) st = open_host(t, &h);
-    if (st == IDA_OK) st = ida_checkpoint_load(dir, &t->o.config, &t->model->table, h.params, h.m, h.v, &again);
-    if (st == IDA_OK) st = host_to_device(t, &h);
-    close_host(t, &h);
+    if (st == IDA_OK) st = ida_checkpoint_load(dir, t->model, t->m, t->v, &again);
     if (st == IDA_OK) st = ida_resume_take(t, state, path);
     if (st == IDA_OK) t->saved_step = t->step;
     json_decref(state);
@@ -441,20 +399,12 @@ static ida_status publish(ida_trainer *t) {
         IDA_TRY(synced);
     }
     json_t *state = NULL;
-    host_blocks h;
-    ida_model *host = NULL;
-    ida_status st = IDA_OK;
-    IDA_TRY(open_host(t, &h));
-    IDA_TRY_GOTO(device_to_host(t, &h));
-    IDA_TRY_GOTO(ida_model_new(&t->o.config, ida_cpu_device(), h.params, &host));
-    IDA_TRY_GOTO(ida_resume_state(t, &state));
-    ida_checkpoint c = { .model = host, .m = h.m, .v = h.v, .state = state, .tokenizer_json = t->tokenizer_json };
-    IDA_TRY_GOTO(ida_checkpoint_save(t->out_dir, t->step, &c, t->o.keep));
-    t->saved_step = t->step;
-out:
+    IDA_TRY(ida_resume_state(t, &state));
+    const ida_checkpoint c = {
+        .model = t->model, .m = t->m, .v = t->v, .state = state, .tokenizer_json = t->tokenizer_json};
+    const ida_status st = ida_checkpoint_save(t->out_dir, t->step, &c, t->o.keep);
+    if (st == IDA_OK) t->saved_step = t->step;
     json_decref(state);
-    ida_model_free(host);
-    close_host(t, &h);
     return st;
 }
 

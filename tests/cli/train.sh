@@ -38,7 +38,7 @@ a, b, c = (json.load(open(n + ".json")) for n in ("gpu", "gpu32", "gpu_again"))
 cudnn = 2 * 8 * 12 * 4096 ** 2  # bytes of cuDNN's backward pass that gives the same bits every time: two a query, key and head
 assert cudnn < a["scratch_bytes"] < 1.2 * cudnn and b["scratch_bytes"] < cudnn / 4
 assert a["parameter_bytes"] == b["parameter_bytes"] == 2 * a["bf16_copy_bytes"] and b["bf16_copy_bytes"] == 0
-assert a["optimizer_bytes"] == b["optimizer_bytes"] == 2 * b["parameter_bytes"] and a["host_bytes"] > 12 * a["parameters"]
+assert a["optimizer_bytes"] == b["optimizer_bytes"] == 2 * b["parameter_bytes"] and 4 < a["host_bytes"] / a["parameters"] < 5
 for x in a, b, c:
     parts = "parameter bf16_copy gradient optimizer activation logit batch scratch".split()
     assert sum(x[k + "_bytes"] for k in parts) == x["total_bytes"]

@@ -61,7 +61,7 @@ static ida_status save(run *r, const char *dir, int64_t step, int64_t keep) {
 }
 
 static ida_status load(run *r, const char *dir, json_t **state) {
-    return ida_checkpoint_load(dir, &r->model->cfg, &r->model->table, r->model->params, r->m, r->v, state);
+    return ida_checkpoint_load(dir, r->model, r->m, r->v, state);
 }
 
 /* Loads `dir` and checks every value against what `step` wrote. */

@@ -252,10 +252,11 @@ static void written_bytes_equal_the_reference_writers(void **state) {
     static const uint16_t h[] = {0x3c00, 0xb800, 0x0001, 0x7bff, 0x7c00}, g[] = {0x3f80, 0xbeab, 0x006d};
     static const uint8_t u8[] = {0, 1, 255};
     const ida_st_out t[] = {
-        {"u8", IDA_ST_U8, 1, {3}, u8},         {"a.f32", IDA_ST_F32, 2, {2, 3}, a},      {"z.f64", IDA_ST_F64, 1, {3}, z},
-        {"h.f16", IDA_ST_F16, 1, {5}, h},      {"c.f32", IDA_ST_F32, 0, {0}, c},         {"b.i64", IDA_ST_I64, 2, {2, 2}, b},
-        {"g.bf16", IDA_ST_BF16, 1, {3}, g},    {"i32", IDA_ST_I32, 1, {2}, i32},         {"empty.f32", IDA_ST_F32, 2, {0, 4},
-                                                                                          NULL},
+        {"u8", IDA_ST_U8, 1, {3}, u8, NULL},       {"a.f32", IDA_ST_F32, 2, {2, 3}, a, NULL},
+        {"z.f64", IDA_ST_F64, 1, {3}, z, NULL},    {"h.f16", IDA_ST_F16, 1, {5}, h, NULL},
+        {"c.f32", IDA_ST_F32, 0, {0}, c, NULL},    {"b.i64", IDA_ST_I64, 2, {2, 2}, b, NULL},
+        {"g.bf16", IDA_ST_BF16, 1, {3}, g, NULL},  {"i32", IDA_ST_I32, 1, {2}, i32, NULL},
+        {"empty.f32", IDA_ST_F32, 2, {0, 4}, NULL, NULL},
     };
     const char *path = in_dir(*state, "written.safetensors");
     assert_int_equal(ida_st_write(path, t, 9, NULL, NULL, 0), IDA_OK);
@@ -267,7 +268,7 @@ static void round_trip_keeps_values_names_and_metadata(void **state) {
     const char *const keys[] = {"step", "quote\"\n\xc3\xa9"}, *const values[] = {"12", "a\\b\tc"};
     float x[12];
     for (int i = 0; i < 12; i++) x[i] = (float)i * 0.1f;
-    const ida_st_out t[] = {{"w \"q\" \xe2\x82\xac", IDA_ST_F32, 3, {2, 1, 6}, x}};
+    const ida_st_out t[] = {{"w \"q\" \xe2\x82\xac", IDA_ST_F32, 3, {2, 1, 6}, x, NULL}};
     assert_int_equal(ida_st_write(path, t, 1, keys, values, 2), IDA_OK);
     assert_int_equal(ida_st_write(again, t, 1, keys, values, 2), IDA_OK);
     assert_same_file(path, again);
@@ -289,10 +290,11 @@ static void round_trip_keeps_values_names_and_metadata(void **state) {
 static void the_writer_refuses_what_it_could_not_read_back(void **state) {
     const char *path = in_dir(*state, "refused.safetensors");
     static const float x[2];
-    const ida_st_out twice[] = {{"a", IDA_ST_F32, 1, {1}, x}, {"b", IDA_ST_F32, 1, {1}, x}, {"a", IDA_ST_F64, 0, {0}, x}};
-    const ida_st_out meta = {"__metadata__", IDA_ST_F32, 1, {1}, x}, utf8 = {"\xff", IDA_ST_F32, 1, {1}, x};
-    const ida_st_out huge = {"a", IDA_ST_F32, 2, {INT64_MAX, 2}, x}, negative = {"a", IDA_ST_F32, 1, {-1}, x}, other = {"a",
-            IDA_ST_OTHER, 1, {1}, x};
+    const ida_st_out twice[] = {
+        {"a", IDA_ST_F32, 1, {1}, x, NULL}, {"b", IDA_ST_F32, 1, {1}, x, NULL}, {"a", IDA_ST_F64, 0, {0}, x, NULL}};
+    const ida_st_out meta = {"__metadata__", IDA_ST_F32, 1, {1}, x, NULL}, utf8 = {"\xff", IDA_ST_F32, 1, {1}, x, NULL};
+    const ida_st_out huge = {"a", IDA_ST_F32, 2, {INT64_MAX, 2}, x, NULL}, negative = {"a", IDA_ST_F32, 1, {-1}, x, NULL};
+    const ida_st_out other = {"a", IDA_ST_OTHER, 1, {1}, x, NULL};
     const ida_st_out *const rows[] = {&meta, &utf8, &huge, &negative, &other};
     assert_int_equal(ida_st_write(path, twice, 3, NULL, NULL, 0), IDA_E_ARG);
     assert_non_null(strstr(ida_last_error(), "\"a\" is given twice"));
