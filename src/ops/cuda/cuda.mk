@@ -81,7 +81,10 @@ cuda test-cuda bench-cuda: no-nvcc
 else
 cuda: build/libidattn_cuda.so
 CUDATESTS := $B/tests/cuda/ops_check $B/tests/cuda/model_check $B/tests/cuda/interdomain_check
-ifneq ($(wildcard build/.setup),)
+ifeq ($(wildcard build/.setup),)
+test-cuda bench-cuda: build/.setup
+	@$(MAKE) --no-print-directory $@
+else
 test-cuda: $(CUDATESTS) $(BACKEND) $B/idattn $B/tests/cli/stdiff
 	@export IDA_CUDA_BACKEND=$(BACKEND); bad=0; $B/tests/cuda/ops_check || bad=1; \
 	    echo 'attention by our own kernels:'; \
