@@ -73,7 +73,7 @@ build/.setup-test: | build/.setup
 
 ifeq ($(wildcard build/.setup),)
 # pkg-config answers only after set-up: run the rest in a second make.
-build/idattn build/libidattn_cuda.so lib install demo test test-fast test-oracle fuzz bench test-cuda bench-cuda: build/.setup
+build/idattn build/libidattn_cuda.so lib install demo test test-fast test-oracle fuzz bench: build/.setup
 	@$(MAKE) --no-print-directory $@
 else
 lib: $B/libidattn.a $B/libidattn.so
@@ -151,7 +151,8 @@ install: $B/idattn $B/libidattn.a $B/libidattn.so $(BACKEND) $B/idattn.1
 	ln -sf libidattn.so.0 $(INST)/lib/libidattn.so
 	$(if $(BACKEND),install -m 755 $(BACKEND) $(INST)/lib/libidattn_cuda.so)
 	install -m 644 $B/idattn.1 $(INST)/share/man/man1/idattn.1
-	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|; s|@DEPS@|$(DEPS)|' tools/idattn.pc.in > $(INST)/lib/pkgconfig/idattn.pc
+	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|; s|@DEPS@|$(strip $(shell pkg-config --libs $(DEPS)))|' \
+	    tools/idattn.pc.in > $(INST)/lib/pkgconfig/idattn.pc
 endif
 uninstall:
 	rm -f $(INST)/bin/idattn $(INST)/include/idattn.h $(INST)/lib/libidattn.a $(INST)/lib/libidattn.so.0 $(INST)/lib/libidattn.so \

@@ -44,9 +44,9 @@ if [ "${1-}" = --one ]; then
         [ $rc -eq 0 ] && p=1 f=0 s=0 || p=0 f=1 s=0
     else
         # TAP; a test program that dies leaves fewer lines than its plan says
-        s=$(grep -cE '^(not )?ok .*# SKIP' "$out") # cmocka calls a skipped test not ok
-        p=$(grep '^ok ' "$out" | grep -vc '# SKIP')
-        f=$(grep '^not ok ' "$out" | grep -vc '# SKIP')
+        s=$(grep -acE '^(not )?ok .*# SKIP' "$out") # cmocka calls a skipped test not ok
+        p=$(grep -a '^ok ' "$out" | grep -avc '# SKIP')
+        f=$(grep -a '^not ok ' "$out" | grep -avc '# SKIP')
         plan=$(sed -n 's/^1\.\.\([0-9]*\).*/\1/p' "$out" | awk '{ n += $1 } END { print n + 0 }')
         ran=$((p + f + s))
         if [ "$f" -eq 0 ] && { [ $rc -ne 0 ] || [ "$ran" -eq 0 ] || { [ "$plan" -gt 0 ] && [ "$ran" -lt "$plan" ]; }; }; then f=1; fi
@@ -58,7 +58,7 @@ if [ "${1-}" = --one ]; then
     else
         [ $rc -eq 124 ] && why=" (stopped after $limit s)" || why=" (exit $rc)"
         # one write, so that two failures do not mix
-        { printf 'FAIL  %s%s\n' "$name" "$why"; grep -v '^ok ' "$out" | tail -n 40 | sed 's/^/      /'; } >"$results/$key.msg"
+        { printf 'FAIL  %s%s\n' "$name" "$why"; grep -av '^ok ' "$out" | tail -n 40 | sed 's/^/      /'; } >"$results/$key.msg"
         cat "$results/$key.msg"
     fi
     exit 0

@@ -111,15 +111,18 @@ static int write_full(int fd, const void *p, size_t n) {
     return 0;
 }
 
-ida_status ida_read_file(const char *path, int64_t max_bytes, char **data, int64_t *size) {
+/* whole NULL: a file of more than max_bytes is refused. */
+static ida_status read_most(const char *path, int64_t max_bytes, char **data, int64_t *size, bool *whole) {
     int fd;
     int64_t n, got = 0;
     IDA_TRY(open_regular(path, &fd, &n));
     char *p = NULL;
     ida_status st = IDA_OK;
-    if (n > max_bytes)
+    if (n > max_bytes && !whole)
         IDA_FAIL_GOTO(IDA_E_FORMAT, "%s: %lld bytes is more than the %lld this kind of file may have", path, (long long)n,
                       (long long)max_bytes);
+    if (whole) *whole = n <= max_bytes;
+    if (n > max_bytes) n = max_bytes;
     IDA_TRY_GOTO(IDA_ALLOC(p, n + 1, path));
     got = read_full(fd, p, n);
     if (got < 0) {
@@ -134,6 +137,14 @@ out:
     ida_free(p);
     close(fd);
     return st;
+}
+
+ida_status ida_read_file(const char *path, int64_t max_bytes, char **data, int64_t *size) {
+    return read_most(path, max_bytes, data, size, NULL);
+}
+
+ida_status ida_read_front(const char *path, int64_t max_bytes, char **data, int64_t *size, bool *whole) {
+    return read_most(path, max_bytes, data, size, whole);
 }
 
 struct ida_writer {

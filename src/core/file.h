@@ -12,6 +12,8 @@ void ida_map_close(ida_map *m);
 
 /* Whole file into malloc'd memory, NUL-terminated (not counted); refuses more than max_bytes. Free with ida_free. */
 ida_status ida_read_file(const char *path, int64_t max_bytes, char **data, int64_t *size);
+/* The same of its first max_bytes; *whole: that was all. */
+ida_status ida_read_front(const char *path, int64_t max_bytes, char **data, int64_t *size, bool *whole);
 
 /* A file that appears under its name only when complete: written to a sibling "<path>.tmp-<pid>-<n>", then fsync, rename,
  * fsync of the folder. A link is followed; a device, pipe or folder in its place is refused. Any failure (ENOSPC, EIO, ...)

@@ -11,6 +11,7 @@
 #include "core/json.h"
 #include "core/rng.h"
 #include "core/threads.h"
+#include "ops/blas.h"
 
 typedef struct entry {
     const char *name;
@@ -124,6 +125,7 @@ ida_status ida_bench_blas_rate(ida_bench_run *b, double *flops) {
     float *block = NULL;
     double seconds = 0;
     ida_status st;
+    IDA_TRY(ida_blas_has_memory());
     IDA_TRY(IDA_ALLOC(block, 3 * (int64_t)N * N, "the BLAS rate"));
     s.a = block;
     s.b = block + (int64_t)N * N;

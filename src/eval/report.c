@@ -3,7 +3,6 @@
  * log.jsonl is passed over, a bad eval.json is an error. No weights are read: a run folder without them reports the same. */
 #include "eval/report.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,6 +18,8 @@
 #endif
 
 enum { MAX_SAMPLE_BYTES = 1 << 16 };
+/* What no run has is damage, as if it were not there: sums and differences of the others are finite, and fit an int64_t. */
+static const double MAX_NUMBER = 1e18;
 static const int64_t MAX_LOG_BYTES = INT64_C(1) << 32, MAX_JSON_BYTES = INT64_C(1) << 28;
 
 static void free_run(ida_report_run *r) {
@@ -65,8 +66,10 @@ static ida_status push(double **x, int64_t *cap, int64_t n, double v) {
 
 bool ida_report_number(const json_t *o, const char *key, double *out) {
     const json_t *v = json_object_get(o, key);
-    if (json_is_number(v)) *out = json_number_value(v);
-    return json_is_number(v);
+    const double x = json_number_value(v);
+    if (!json_is_number(v) || fabs(x) > MAX_NUMBER) return false;
+    *out = x;
+    return true;
 }
 
 static ida_status take_event(ida_report_run *r, const json_t *e, double **rates, int64_t *n_rates, int64_t *cap) {
@@ -143,26 +146,16 @@ static ida_status read_eval(ida_report_run *r) {
 }
 
 /* The first MAX_SAMPLE_BYTES, cut between characters. */
-static ida_status read_front(ida_report_run *r, const char *path) {
-    FILE *f = fopen(path, "re");
-    ida_status st;
-    IDA_FAIL_IF(!f, IDA_E_IO, "%s: cannot open: %s", path, strerror(errno));
-    IDA_TRY_GOTO(IDA_ALLOC(r->sample, MAX_SAMPLE_BYTES, "the sample"));
-    size_t n = fread(r->sample, 1, MAX_SAMPLE_BYTES, f);
-    r->sample_cut = n == MAX_SAMPLE_BYTES && fgetc(f) != EOF;
-    if (ferror(f)) IDA_FAIL_GOTO(IDA_E_IO, "%s: cannot read: %s", path, strerror(errno));
-    r->sample_bytes = (int64_t)(r->sample_cut ? ida_utf8_whole(r->sample, n) : n);
-out:
-    fclose(f);
-    return st;
-}
-
 static ida_status read_sample(ida_report_run *r) {
     char *path = ida_path_join(r->path, "sample.txt");
+    int64_t n = 0;
+    bool whole = true;
     ida_status st = IDA_OK;
     IDA_FAIL_IF(!path, IDA_E_NOMEM, "no memory for a path");
-    if (ida_exists(path)) st = read_front(r, path);
+    if (ida_exists(path)) st = ida_read_front(path, MAX_SAMPLE_BYTES, &r->sample, &n, &whole);
     ida_free(path);
+    r->sample_cut = !whole;
+    r->sample_bytes = n > 0 && !whole ? (int64_t)ida_utf8_whole(r->sample, (size_t)n) : n;
     return st;
 }
 
@@ -239,6 +232,13 @@ static bool is_best(const ida_report_run *runs, int64_t n, const ida_report_run 
     return others > 0;
 }
 
+/* Whether a run before i is the same seed of the same cell: given twice, it must not make the spread look small. */
+static bool repeats(const ida_report_run *runs, int64_t i) {
+    for (int64_t k = 0; k < i; k++)
+        if (strcmp(runs[k].name, runs[i].name) == 0 && alike(&runs[k], &runs[i])) return true;
+    return false;
+}
+
 /* A row for each cell with two or more seeds whose losses compare, in the order of its first run. NULL = no memory. */
 static json_t *cells_table(const ida_report_run *runs, int64_t n) {
     json_t *rows = json_array();
@@ -251,6 +251,7 @@ static json_t *cells_table(const ida_report_run *runs, int64_t n) {
             const ida_report_run *b = &runs[k];
             if (!ida_report_same_cell(a, b) || !alike(a, b)) continue;
             if (k < i) break; /* counted with that one */
+            if (repeats(runs, k)) continue;
             json_array_append_new(seeds, json_string(b->name + b->cell + strlen("-s")));
             sum += b->val_loss;
             lo = fmin(lo, b->val_loss);

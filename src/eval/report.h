@@ -33,7 +33,7 @@ typedef struct ida_report_run {
 
 /* Runs that differ in the seed alone, by their names. */
 bool ida_report_same_cell(const ida_report_run *a, const ida_report_run *b);
-/* Whether o has a number of that name; *out is left as it is without one. */
+/* Whether o has a number of that name that a run can have (within 1e18); *out is left as it is without one. */
 bool ida_report_number(const json_t *o, const char *key, double *out);
 /* A style for each run: seeds of one cell have one colour, and no two runs share colour and dash while there are styles left. */
 void ida_report_styles(ida_report_run *runs, int64_t n);

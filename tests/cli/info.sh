@@ -28,6 +28,8 @@ case $IDATTN in
    works "the program ends though OpenBLAS has no memory for its thread" \
        sh -c 'ulimit -v 180000; OPENBLAS_NUM_THREADS=2 exec timeout 20 "$0" info --preset tiny --json' "$IDATTN"
    same "and its output is whole" "}" "$(tail -n 1 out.txt)"
+   refuses "the BLAS rate is not asked of an OpenBLAS without memory" 1 'address space for OpenBLAS' \
+       sh -c 'ulimit -v 180000; OPENBLAS_NUM_THREADS=2 exec timeout -k 1 20 "$0" bench gemm preset=tiny N=64 --threads 2 -q' "$IDATTN"
    refuses "a failure too" 1 'no_such' sh -c 'ulimit -v 180000; OPENBLAS_NUM_THREADS=2 exec timeout 20 "$0" info no_such' "$IDATTN" ;;
 esac
 

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include <cmocka.h>
 #include <jansson.h>
@@ -183,6 +184,22 @@ static double y_top(const char *svg) {
     return top;
 }
 
+/* A run that is named twice is no second seed: the spread of the two would be none. */
+static void a_seed_that_is_given_twice_counts_once(void **state) {
+    const char *dir = in_dir(*state, "twice");
+    const char *first = put_run(dir, "lin-s42", 3.5), *second = put_run(dir, "lin-s43", 3.75);
+    const char *both[] = {first, second, first, second}, *one[] = {first, first};
+    json_t *j = report_of(*state, both, 4);
+    const json_t *cell = row_of(j, "cells", "lin");
+    assert_int_equal(json_array_size(json_object_get(j, "runs")), 4);
+    assert_int_equal(json_array_size(json_object_get(cell, "seeds")), 2);
+    assert_true(fabs(json_number_value(json_object_get(cell, "val_loss_spread")) - 0.25) < 1e-9);
+    json_decref(j);
+    j = report_of(*state, one, 2);
+    assert_null(row_of(j, "cells", "lin"));
+    json_decref(j);
+}
+
 static void the_start_does_not_squeeze_the_loss_chart(void **state) {
     char a[1024], b[1024];
     snprintf(a, sizeof a, "%s", put_run(*state, "falls", 3));
@@ -228,6 +245,42 @@ static void hostile_names_are_escaped(void **state) {
     }
 }
 
+/* Sums and differences of what JSON can hold overflow: no "nan" in a picture, no run refused for want of memory. */
+static void numbers_that_no_run_has_are_passed_over(void **state) {
+    static const char log[] = "{\"event\":\"step\",\"step\":1,\"tokens\":1000,\"loss\":4}\n"
+                              "{\"event\":\"step\",\"step\":1e300,\"tokens\":2000,\"loss\":3,\"tokens_per_s\":1e308}\n"
+                              "{\"event\":\"step\",\"step\":2,\"tokens\":1e300,\"loss\":3}\n"
+                              "{\"event\":\"step\",\"step\":3,\"tokens\":3000,\"loss\":1.7e308}\n"
+                              "{\"event\":\"step\",\"step\":4,\"tokens\":-1.7e308,\"loss\":-1.7e308}\n"
+                              "{\"event\":\"eval\",\"step\":4,\"tokens\":3000,\"loss\":2.5,\"bits_per_byte\":1e308}\n"
+                              "{\"event\":\"eval\",\"step\":4,\"tokens\":3000,\"loss\":-1.7e308}\n";
+    char first[1100];
+    snprintf(first, sizeof first, "%s", put_run(*state, "odd-s1", 3));
+    put_file(in_dir(first, "log.jsonl"), log, (int64_t)strlen(log));
+    const char *runs[] = {first, put_run(*state, "odd-s2", 3)};
+    put_ppl(runs[1], 3, "\"window\":1e300,\"bits_per_byte\":-1e308");
+    json_t *j = report_of(*state, runs, 2);
+    const json_t *row = row_of(j, "runs", "odd-s1");
+    assert_int_equal(json_integer_value(json_object_get(row, "steps")), 4);
+    assert_int_equal(json_integer_value(json_object_get(row, "tokens")), 3000);
+    assert_true(json_number_value(json_object_get(row, "val_loss")) == 2.5);
+    assert_true(json_is_null(json_object_get(row, "bits_per_byte")));
+    assert_true(json_is_null(json_object_get(row, "tokens_per_s")));
+    json_decref(j);
+    char *page = report_file(*state, "report.html");
+    assert_null(strstr(page, "nan"));
+    assert_null(strstr(page, "inf"));
+    free(page);
+}
+
+/* It would be waited for, until something writes to it. */
+static void a_pipe_for_a_sample_is_refused(void **state) {
+    const char *run = put_run(*state, "pipe", 3);
+    assert_int_equal(mkfifo(in_dir(run, "sample.txt"), 0600), 0);
+    assert_int_equal(ida_report(&run, 1, in_dir(*state, "report"), NULL), IDA_E_IO);
+    assert_non_null(strstr(ida_last_error(), "sample.txt: it is a device or pipe"));
+}
+
 static void what_a_run_lacks_is_said(void **state) {
     char *text = NULL, run[1024];
     snprintf(run, sizeof run, "%s", in_dir(*state, "bare"));
@@ -249,8 +302,11 @@ int main(void) {
         cmocka_unit_test(each_run_is_in_the_legend_once),
         cmocka_unit_test(the_best_is_marked_among_losses_that_compare),
         cmocka_unit_test(seeds_of_a_cell_have_mean_and_spread),
+        cmocka_unit_test(a_seed_that_is_given_twice_counts_once),
         cmocka_unit_test(the_start_does_not_squeeze_the_loss_chart),
         cmocka_unit_test(hostile_names_are_escaped),
+        cmocka_unit_test(numbers_that_no_run_has_are_passed_over),
+        cmocka_unit_test(a_pipe_for_a_sample_is_refused),
         cmocka_unit_test(what_a_run_lacks_is_said),
     };
     return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);

@@ -29,6 +29,7 @@ text=$(cat out.txt)
 if [ "$(printf '%s' "$text" | wc -c)" -gt 10 ]; then ok "and prints text"; else not_ok "and prints text" "$text"; fi
 # shellcheck disable=SC2046
 works "and against the static library" "$CC" -std=c17 "$REPO/examples/generate.c" -o exs $(pc --cflags) "$P/lib/libidattn.a" $(pc --libs --static | sed 's/-lidattn//')
+same "which asks for no library that the packages above do not bring" "" "$(pc --libs --static | tr ' ' '\n' | grep gfortran)"
 works "that runs without the shared one" ./exs run/step-00000003 "the old"
 same "with the same text" "$text" "$(cat out.txt)"
 refuses "the example reports a failure" 1 'no_such' ./exs no_such "the old"

@@ -7,10 +7,9 @@
 #include <assert.h>
 #include <cblas.h>
 #include <limits.h>
-#include <stdatomic.h>
 #include <string.h>
-#include <sys/mman.h>
 
+#include "ops/blas.h"
 #include "ops/cpu/simd.h"
 
 enum { SMALL_N = 8 };
@@ -48,21 +47,6 @@ static ida_status check_sizes(int64_t n, int64_t in, int64_t out) {
     IDA_FAIL_IF(n > INT_MAX || in > INT_MAX || out > INT_MAX, IDA_E_UNSUPPORTED,
                 "a product of %lld rows, %lld inputs and %lld outputs is too large: each is at most %d", (long long)n,
                 (long long)in, (long long)out, INT_MAX);
-    return IDA_OK;
-}
-
-/* OpenBLAS takes a buffer of up to 128 MiB per thread at its first call, and tries for ever when it cannot have one. So the
- * address space is asked for first, once. */
-static ida_status blas_has_memory(void) {
-    static atomic_bool seen;
-    if (atomic_load_explicit(&seen, memory_order_relaxed)) return IDA_OK;
-    const size_t bytes = (size_t)ida_workers() << 27;
-    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    IDA_FAIL_IF(p == MAP_FAILED, IDA_E_NOMEM,
-                "no %zu MiB of address space for OpenBLAS on %d threads: use fewer threads or raise the limit (ulimit -v)",
-                bytes >> 20, ida_workers());
-    munmap(p, bytes);
-    atomic_store_explicit(&seen, true, memory_order_relaxed);
     return IDA_OK;
 }
 
@@ -164,7 +148,7 @@ ida_status IDA_CPU(linear_fwd)(const ida_device *dev, float *y, const float *x, 
         a.tm = ida_task_rows(in);
         ida_parallel(ida_div_up(out, a.tm), small_rows, &a);
     } else {
-        IDA_TRY(blas_has_memory());
+        IDA_TRY(ida_blas_has_memory());
         if (c && c != y) memcpy(y, c, (size_t)(n * out) * sizeof *y);
         ida_parallel(cut_tiles(&a, n, out), fwd_tile, &a);
     }
@@ -178,7 +162,7 @@ ida_status IDA_CPU(linear_bwd)(const ida_device *dev, float *dx, float *dw, cons
     if (n == 0) return IDA_OK;
     IDA_TRY(check_sizes(n, in, out));
     linear_args a = {.dx = dx, .dw = dw, .dy = dy, .x = x, .w = w, .n = n, .in = in, .out = out, .add = add};
-    IDA_TRY(blas_has_memory());
+    IDA_TRY(ida_blas_has_memory());
     if (dx) ida_parallel(cut_tiles(&a, n, in), dx_tile, &a);
     if (dw) ida_parallel(cut_tiles(&a, out, in), dw_tile, &a);
     return IDA_OK;

@@ -81,7 +81,10 @@ cuda test-cuda bench-cuda bundle: no-nvcc
 else
 cuda: build/libidattn_cuda.so
 CUDATESTS := $B/tests/cuda/ops_check $B/tests/cuda/model_check $B/tests/cuda/interdomain_check
-ifneq ($(wildcard build/.setup),)
+ifeq ($(wildcard build/.setup),)
+test-cuda bench-cuda: build/.setup
+	@$(MAKE) --no-print-directory $@
+else
 test-cuda: $(CUDATESTS) $(BACKEND) $B/idattn $B/tests/cli/stdiff
 	@tests/cuda/all.sh $B
 bench-cuda: $B/bench/cuda/ops_cuda $B/bench/cuda/mixer_core_cuda $(BACKEND)
@@ -92,9 +95,9 @@ endif
 BUNDLE    := build/bundle
 BUNDLED   := idattn libidattn_cuda.so tests/cli/stdiff tests/cuda/ops_check tests/cuda/model_check tests/cuda/interdomain_check \
              bench/cuda/ops_cuda bench/cuda/mixer_core_cuda
+OPENBLAS_AT = $(shell pkg-config --libs-only-L openblas 2>/dev/null)
 STATIC    := -Wl,-Bstatic -l:libopenblas.a -ljansson -lxxhash -lzstd -lz -lpcre2-8 -lutf8proc -Wl,-Bdynamic $(OPENBLAS_AT) \
              -lm -ldl -pthread
-OPENBLAS_AT = $(shell pkg-config --libs-only-L openblas 2>/dev/null)
 bundle: build/.setup
 	@$(MAKE) --no-print-directory B=$(BUNDLE) LIBS='$(STATIC)' $(BUNDLED:%=$(BUNDLE)/%)
 	$(call SAY,TAR)strip $(BUNDLED:%=$(BUNDLE)/%) && tar -cJf build/bundle.tar.xz $(BUNDLED:%=$(BUNDLE)/%) \
