@@ -73,12 +73,11 @@ bool ida_report_number(const json_t *o, const char *key, double *out) {
 }
 
 static ida_status take_event(ida_report_run *r, const json_t *e, double **rates, int64_t *n_rates, int64_t *cap) {
-    static const double MOST = 9e18; /* the log is untrusted: past int64_t a cast is undefined */
     const char *kind = json_string_value(json_object_get(e, "event"));
     double tokens = 0, loss = 0, rate = 0, step = 0;
     if (!kind || !ida_report_number(e, "tokens", &tokens)) return IDA_OK;
-    if (ida_report_number(e, "step", &step) && step > (double)r->steps && step < MOST) r->steps = (int64_t)step;
-    if (tokens > (double)r->tokens && tokens < MOST) r->tokens = (int64_t)tokens;
+    if (ida_report_number(e, "step", &step) && step > (double)r->steps) r->steps = (int64_t)step;
+    if (tokens > (double)r->tokens) r->tokens = (int64_t)tokens;
     if (strcmp(kind, "step") == 0 && ida_report_number(e, "loss", &loss)) {
         double before = r->n_steps ? r->step_loss[r->n_steps - 1] : loss;
         double keep = r->n_steps < 20 ? (double)r->n_steps / (double)(r->n_steps + 1) * 0.9 : 0.9; /* short memory at the start */

@@ -442,7 +442,7 @@ ida_status ida_checkpoint_load(const char *dir, ida_model *model, float *m, floa
     IDA_TRY_GOTO(ida_weights_read(&w, &model->table, prefix, model->dev, model->params));
     IDA_TRY_GOTO(ida_model_round(model));
     IDA_TRY_GOTO(load_moments(dir, model, m, v));
-    st = ida_json_load(path, MAX_JSON_BYTES, state);
+    if (state) st = ida_json_load(path, MAX_JSON_BYTES, state);
 out:
     ida_weights_close(&w);
     ida_free(path);

@@ -35,7 +35,7 @@ ida_status ida_checkpoint_with_config(const char *run_dir, char **dir);
 /* Checks a folder against its manifest. */
 ida_status ida_checkpoint_verify(const char *dir);
 /* Loads weights into the model and moments into m, v (blocks of its device, table->block floats), and the state JSON (caller
- * json_decref). */
+ * json_decref; NULL: not wanted). */
 ida_status ida_checkpoint_load(const char *dir, ida_model *model, float *m, float *v, json_t **state);
 
 #endif

@@ -42,6 +42,8 @@ void ida_st_shape_text(int ndim, const int64_t *shape, char *text, size_t n);
 ida_status ida_st_read_f32(const ida_st_file *f, const char *name, int ndim, const int64_t *shape, float *out);
 ida_status ida_st_read_f64(const ida_st_file *f, const char *name, int ndim, const int64_t *shape, double *out);
 
+/* Bytes of host memory that a write takes where data comes from a device. */
+enum { IDA_ST_PIECE = 4 << 20 };
 /* data lies in the memory of dev; NULL: of the host. */
 typedef struct ida_st_out {
     const char *name;

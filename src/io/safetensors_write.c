@@ -106,13 +106,12 @@ out:
     return st;
 }
 
-/* What lies on a device comes through `piece`, PIECE bytes at a time. */
-enum { PIECE = 4 << 20 };
+/* What lies on a device comes through `piece`. */
 static ida_status put_tensor(ida_writer *w, const ida_st_out *t, int64_t bytes, char **piece) {
     if (!t->dev || ida_on_host(t->dev)) return ida_writer_put(w, t->data, (size_t)bytes);
-    if (!*piece) IDA_TRY(IDA_ALLOC(*piece, PIECE, "what goes from the device to a file"));
-    for (int64_t at = 0; at < bytes; at += PIECE) {
-        const int64_t n = bytes - at < PIECE ? bytes - at : PIECE;
+    if (!*piece) IDA_TRY(IDA_ALLOC(*piece, IDA_ST_PIECE, "what goes from the device to a file"));
+    for (int64_t at = 0; at < bytes; at += IDA_ST_PIECE) {
+        const int64_t n = bytes - at < IDA_ST_PIECE ? bytes - at : IDA_ST_PIECE;
         IDA_TRY(ida_dev_download(t->dev, *piece, (const char *)t->data + at, n));
         IDA_TRY(ida_writer_put(w, *piece, (size_t)n));
     }

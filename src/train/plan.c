@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/cgroup.h"
+#include "io/safetensors.h"
 #include "train/trainer.h"
 
 /* ---- sizes */
@@ -45,8 +46,8 @@ static double batch_bytes(const ida_train_options *o) {
 /* On the host beside a GPU: the initial weights (at a save, the piece of a tensor that is on its way), batches, losses
  * twice, and what uploads pass through (cuda_device.h). */
 static double host_bytes(const ida_train_options *o, const ida_train_plan *p, int64_t n_tensors) {
-    enum { STAGING = 8 * (2 << 20), PIECE = 4 << 20 };
-    return fmax((double)p->parameter_bytes, PIECE + ida_plan_save_buffers(n_tensors)) + batch_bytes(o) +
+    enum { STAGING = 8 * (2 << 20) };
+    return fmax((double)p->parameter_bytes, IDA_ST_PIECE + ida_plan_save_buffers(n_tensors)) + batch_bytes(o) +
            4 * (double)o->micro_batch * (double)o->seq_len + STAGING;
 }
 

@@ -156,16 +156,15 @@ static ida_status allocate(ida_trainer *t) {
 }
 
 static ida_status load(ida_trainer *t, const char *dir) {
-    json_t *state = NULL, *again = NULL;
+    json_t *state = NULL;
     char *path = ida_path_join(dir, "trainer_state.json");
     IDA_FAIL_IF(!path, IDA_E_NOMEM, "no memory for a path");
     ida_status st = ida_json_load(path, 1 << 20, &state);
     if (st == IDA_OK) st = ida_resume_check(t, state, path);
-    if (st == IDA_OK) st = ida_checkpoint_load(dir, t->model, t->m, t->v, &again);
+    if (st == IDA_OK) st = ida_checkpoint_load(dir, t->model, t->m, t->v, NULL);
     if (st == IDA_OK) st = ida_resume_take(t, state, path);
     if (st == IDA_OK) t->saved_step = t->step;
     json_decref(state);
-    json_decref(again);
     ida_free(path);
     return st;
 }

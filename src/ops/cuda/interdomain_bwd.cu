@@ -56,16 +56,6 @@ IDA_DEV void load_chunk(const mix_params *p, const mix_maps *maps, uint32_t base
     tensor_prefetch(&maps->v, 0, g, token - MIX_CHUNK);
     bulk_prefetch(slot - p->h * MIX_SLOT, MIX_SLOT);
 }
-/* Rows of the tiles past the sequence's end are another's: zeros instead. */
-IDA_DEV void clear_rows(uint32_t base, int rows, int thread) {
-    for (int i = rows * 8 + thread; i < 512; i += THREADS)
-#pragma unroll
-        for (int tile = 0; tile < 4; tile++)
-            asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(base + AT_Q + (uint32_t)(tile * TILE + i * 16)), "r"(0)
-                         : "memory");
-    fence_async();
-}
-
 /* FULL false: only what dX~ needs, over one piece, from zero after every piece but a sequence's last, to x_piece. run: then the
  * piece. */
 template <bool FULL>
@@ -132,7 +122,7 @@ IDA_DEV void run_task(const mix_params *p, const mix_maps *maps, unsigned char *
             mbar_wait(bar + 8 * set, (phase >> set) & 1);
             phase ^= 1 << set;
             if (rows < MIX_CHUNK) {
-                clear_rows(base + (set ? TILES_2 : 0), rows, thread);
+                clear_rows<4>(base + AT_Q + (set ? TILES_2 : 0), rows, thread, THREADS);
                 bar_sync(1, THREADS);
             }
             const uint32_t u_q = u_own + (set ? TILES_2 / 16 : 0), u_x = u_own + (set ? X_2 / 16 : 0);

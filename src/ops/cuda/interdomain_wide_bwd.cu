@@ -188,7 +188,7 @@ IDA_DEV void chains_task(const mix_params *p, const mix_maps *maps, unsigned cha
         chain_opaque(&c);
         mbar_wait(base + at::BAR + 8, phase);
         if (rows < MIX_CHUNK) {
-            for (int side = 0; side < 2; side++) clear_rows<2 * CB>(base + side * at::SIDE + at::Q, rows, thread);
+            for (int side = 0; side < 2; side++) clear_rows<2 * CB>(base + side * at::SIDE + at::Q, rows, thread, THREADS);
             bar_sync(1, THREADS);
         }
         chain_first<CB>(&c, &e, phase);

@@ -20,15 +20,5 @@ template <int MB> IDA_DEV unsigned char *link_at(const mix_params *p, int slot, 
 IDA_DEV unsigned char *slot_at(const mix_params *p, int slot, int64_t v, int side) {
     return p->slots + (slot * p->vh + v) * MIX_SLOT + side * PANEL;
 }
-
-/* Rows of N neighbouring tiles past the sequence's end are another's: zeros instead. By all threads, before a barrier. */
-template <int N> IDA_DEV void clear_rows(uint32_t tiles, int rows, int thread) {
-    for (int i = rows * 8 + thread; i < 512; i += THREADS)
-#pragma unroll
-        for (int k = 0; k < N; k++)
-            asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(tiles + (uint32_t)(k * TILE + i * 16)), "r"(0)
-                         : "memory");
-    fence_async();
-}
 #endif
 #endif

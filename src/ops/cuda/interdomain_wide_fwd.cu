@@ -86,15 +86,6 @@ IDA_DEV void fill_role(const mix_params *p, const mix_maps *maps, ring<N> r, int
     }
 }
 
-/* Rows of V past the sequence's end are another's: zeros instead, for P is zero there but V need not be finite. */
-template <int CB> IDA_DEV void clear_v(uint32_t tile, int rows, int thread) {
-    for (int c = 0; c < CB; c++)
-        for (int i = rows * 8 + thread; i < 512; i += 128)
-            asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(tile + (uint32_t)(c * TILE + i * 16)), "r"(0)
-                         : "memory");
-    fence_async();
-}
-
 template <int MB, int CB, int N>
 IDA_DEV void out_role(const mix_params *p, const unsigned char *smem, uint32_t base, ring<N> r, int64_t first, int count,
                       int64_t h, int wg, int thread) {
@@ -195,7 +186,7 @@ IDA_DEV void out_role(const mix_params *p, const unsigned char *smem, uint32_t b
             for (int c = 0; c < CB; c++) x[b][c] = ring_tile(r, in_b + b * CB + c, &issued, lane);
         const uint32_t u_v = ring_tile(r, in_v, &issued, lane), v = u_v << 4;
         if (now.rows < MIX_CHUNK) {
-            clear_v<CB>(v, now.rows, thread);
+            clear_rows<CB>(v, now.rows, thread, 128); /* P is zero there, but V need not be finite */
             bar_sync(1 + wg, 128);
         }
         float o[CB][32];

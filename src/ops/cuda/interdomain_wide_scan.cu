@@ -163,7 +163,7 @@ IDA_DEV void scan_task(const mix_params *p, const mix_maps *maps, uint32_t base,
             mbar_wait(bar + 8 * stage, phases >> stage & 1);
             phases ^= 1 << stage;
             if (rows < MIX_CHUNK) {
-                clear_rows<2 * map::COLUMNS>(tiles + map::Q, rows, thread);
+                clear_rows<2 * map::COLUMNS>(tiles + map::Q, rows, thread, THREADS);
                 bar_sync(1, THREADS);
             }
             const uint32_t us = tiles >> 4, u_q = us + (uint32_t)(MB == 1 ? wg * (TILE / 16) : 0),

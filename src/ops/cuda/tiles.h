@@ -182,6 +182,16 @@ template <int N> IDA_DEV void regs_more() { asm volatile("setmaxnreg.inc.sync.al
 template <int N> IDA_DEV void regs_less() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N)); }
 
 /* ---- copies */
+/* Rows of N neighbouring panels of 64 rows from `rows` on are another sequence's: zeros instead. By `threads` threads, before a
+ * barrier. */
+template <int N> IDA_DEV void clear_rows(uint32_t panels, int rows, int thread, int threads) {
+    for (int i = rows * 8 + thread; i < 512; i += threads)
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(panels + (uint32_t)(k * 8192 + i * 16)), "r"(0)
+                         : "memory");
+    fence_async();
+}
 /* A warp loads rows of `cols` bf16, `stride` elements apart, into a panel of 64 rows; the rest zeros. */
 IDA_DEV void load_tile(uint32_t panel, const __nv_bfloat16 *from, int64_t stride, int rows, int cols, int lane) {
     const int row = lane >> 3, piece = lane & 7;
