@@ -6,9 +6,9 @@
 2. The cores alone, forward and forward+backward: PyTorch SDPA (cuDNN, Flash), flash-linear-attention where it is installed, our
    kernels (bench/cuda/ops_cuda).
 
-A speed is printed only after a check. Kernels: against a float64 loop. The Llama: our initial weights are loaded into it by their
-names, and loss and gradient norm of the same tokens must be those of `idattn train`. Ours: `idattn bench`, ops_cuda check
-themselves.
+A speed is printed only after a check. Kernels: outputs and gradients against a float64 loop. The Llama: our initial weights are
+loaded into it by their names, and loss and gradient norm of the same tokens must be those of `idattn train`. Ours: `idattn
+bench`, ops_cuda check themselves.
 
     compare_torch.py --idattn build/idattn --ops-cuda build/release/bench/cuda/ops_cuda [--preset 125m] [--batch 8] [--seq 4096]
 """
@@ -183,15 +183,30 @@ def attention_loop(q, k, v):
     return s.masked_fill(torch.ones_like(s, dtype=torch.bool).triu(1), -math.inf).softmax(-1) @ v.double()
 
 
-def linear_attention_loop(q, k, v, g):
-    """[B,T,H,D]; g [B,T,H]: logarithm of the decay. S_t = e^g S_(t-1) + k v^T, o_t = q S_t / sqrt(D)."""
+def linear_attention_loop(q, k, v, g, beta=None):
+    """q, k, v: [B,T,H,D]; g: [B,T,H,D], logarithm of the decay of each key channel; beta: [B,T,H] or None.
+    S_t = e^g S_(t-1) + k u^T, o_t = q S_t / sqrt(D); u = v, or with beta (delta rule) beta (v - k e^g S_(t-1))."""
+    q, k, v, g = (x.double() for x in (q, k, v, g))
     b, t, h, d = q.shape
     state = torch.zeros(b, h, d, d, dtype=torch.float64, device=q.device)
     out = []
     for i in range(t):
-        state = state * g[:, i].double().exp()[..., None, None] + k[:, i].double()[..., :, None] * v[:, i].double()[..., None, :]
-        out.append((q[:, i].double()[..., None, :] @ state).squeeze(-2) / math.sqrt(d))
+        state = state * g[:, i].exp()[..., None]
+        u = v[:, i]
+        if beta is not None:
+            u = beta[:, i].double()[..., None] * (u - (k[:, i][..., None, :] @ state).squeeze(-2))
+        state = state + k[:, i][..., :, None] * u[..., None, :]
+        out.append((q[:, i][..., None, :] @ state).squeeze(-2) / math.sqrt(d))
     return torch.stack(out, 1)
+
+
+def errors(call, loop, shape):
+    """Relative error of the outputs, and the largest of the three gradients', against the float64 loop."""
+    x = [torch.randn(shape, device="cuda", dtype=torch.bfloat16, requires_grad=True) for _ in range(3)]
+    got, want = call(*x), loop(*x)
+    dout = torch.randn_like(got)
+    grads = zip(torch.autograd.grad(got, x, dout), torch.autograd.grad(want, x, dout.double()))
+    return off(got.detach(), want.detach()), max(off(a, b) for a, b in grads)
 
 
 def time_both(call, inputs, reps):
@@ -211,15 +226,29 @@ def peers():
                 return F.scaled_dot_product_attention(q, k, v, is_causal=True)
         yield f"PyTorch SDPA {name}", "bhtd", sdpa, attention_loop
     try:
+        from fla.ops.gated_delta_rule import chunk_gated_delta_rule
+        from fla.ops.gla import chunk_gla
         from fla.ops.simple_gla import chunk_simple_gla
     except ImportError as e:
         print(f"flash-linear-attention: not installed here ({e})")
         return
-    def gla(q, k, v):
-        g = torch.full(q.shape[:3], -0.05, device=q.device)
-        return chunk_simple_gla(q, k, v, g=g)[0]
-    yield "fla simple_gla (one decay a head)", "bthd", gla, lambda q, k, v: linear_attention_loop(
-        q, k, v, torch.full(q.shape[:3], -0.05, device=q.device))
+
+    def decay(x):
+        return torch.full(x.shape, -0.05, device=x.device)
+
+    def beta(x):
+        return torch.full(x.shape[:3], 0.5, device=x.device, dtype=x.dtype)
+
+    def unit(x):  # the delta rule wants keys of length 1
+        return F.normalize(x.float(), dim=-1).to(x.dtype)
+
+    yield "fla simple_gla (one decay a head)", "bthd", lambda q, k, v: chunk_simple_gla(q, k, v, g=decay(q[..., 0]))[0], \
+        lambda q, k, v: linear_attention_loop(q, k, v, decay(q))
+    yield "fla gla (a decay a channel)", "bthd", lambda q, k, v: chunk_gla(q, k, v, g=decay(q).to(q.dtype))[0], \
+        lambda q, k, v: linear_attention_loop(q, k, v, decay(q).to(q.dtype))
+    yield "fla gated_delta_rule", "bthd", \
+        lambda q, k, v: chunk_gated_delta_rule(q, unit(k), v, g=decay(q[..., 0]), beta=beta(q))[0], \
+        lambda q, k, v: linear_attention_loop(q, unit(k), v, decay(q), beta(q))
 
 
 def ours_alone(a, h):
@@ -249,17 +278,17 @@ def kernels(a):
         small, large = (2, 3, 192, 64), (a.batch, h, a.seq, 64)
         if layout == "bthd":
             small, large = (2, 192, 3, 64), (a.batch, a.seq, h, 64)
-        x = [torch.randn(small, device="cuda", dtype=torch.bfloat16) for _ in range(3)]
         try:
-            error = off(call(*x), loop(*x))
-        except RuntimeError as e:
-            print(f"{name}: not available here: {str(e).splitlines()[0]}")
+            out_off, grad_off = errors(call, loop, small)
+        except Exception as e:  # a peer's own errors have many types
+            print(f"{name}: not available here: {type(e).__name__}: {(str(e) or 'no text').splitlines()[0]}")
             continue
         times = (None, None)
-        if error < 1e-2:
+        if out_off < 1e-2 and grad_off < 2e-2:  # bf16 tensors: 2e-3 is rounding
             times = time_both(call, [torch.randn(large, device="cuda", dtype=torch.bfloat16) for _ in range(3)], a.reps)
         for list_, t in zip(rows.values(), times):
-            note = f"{t:.3f} ms, check {error:.1e}" if t else f"check failed: {error:.1e}"
+            note = f"{t:.3f} ms, check" if t else "check failed:"
+            note += f" {out_off:.1e}, gradients {grad_off:.1e}"
             list_.append((name, a.batch * a.seq / t if t else None, note))
     if a.ops_cuda:
         found = ours_alone(a, h)
