@@ -143,6 +143,7 @@ enum { COPY_TASKS = 64 };
 typedef struct copy {
     char *from, *to;
     int64_t bytes;
+    const ida_device *dev;
 } copy;
 static void copy_task(void *arg, int64_t task, int worker) {
     copy *c = arg;
@@ -155,15 +156,28 @@ static ida_status copy_body(void *arg) {
     return IDA_OK;
 }
 
-ida_status ida_bench_copy_rate(ida_bench_run *b, double *bytes) {
-    const int64_t size = INT64_C(256) << 20; /* twice this is more than the last-level caches we know */
+static ida_status copy_on_device(void *arg) {
+    const copy *c = arg;
+    IDA_TRY(ida_dev_copy(c->dev, c->to, c->from, c->bytes));
+    return ida_dev_sync(c->dev);
+}
+
+ida_status ida_bench_copy_rate(ida_bench_run *b, const ida_device *dev, double *bytes) {
+    /* twice this is more than the last-level caches we know; a GPU also has a launch to make up for */
+    const int64_t size = INT64_C(256) << (ida_on_host(dev) ? 20 : 23);
     char *block = NULL;
     double seconds = 0;
-    IDA_TRY(IDA_ALLOC(block, 2 * size, "the copy rate"));
-    memset(block, 1, (size_t)(2 * size));
-    copy c = {block, block + size, size};
-    ida_status st = ida_bench_time(b, "copy rate", copy_body, &c, &seconds);
-    ida_free(block);
+    IDA_TRY(ida_dev_alloc(dev, (void **)&block, 2 * size, 1, "the copy rate"));
+    copy c = {block, block + size, size, dev};
+    ida_status st;
+    if (ida_on_host(dev)) {
+        memset(block, 1, (size_t)(2 * size));
+        st = ida_bench_time(b, "copy rate", copy_body, &c, &seconds);
+    } else {
+        st = ida_dev_zero(dev, block, 2 * size);
+        if (!st) st = ida_bench_time(b, "copy rate", copy_on_device, &c, &seconds);
+    }
+    ida_dev_free(dev, block);
     if (!st) *bytes = 2.0 * (double)size / seconds;
     return st;
 }

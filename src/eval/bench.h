@@ -43,9 +43,9 @@ ida_status ida_bench_time(ida_bench_run *b, const char *what, ida_bench_body *bo
 double ida_median(double *v, int64_t n); /* sorts v */
 
 /* Floors of this machine, measured: flop/s of the linked BLAS on a large square product with the threads in use; bytes/s of
- * a copy larger than the caches (read + written). */
+ * a copy on the device larger than the caches (read + written). */
 ida_status ida_bench_blas_rate(ida_bench_run *b, double *flops);
-ida_status ida_bench_copy_rate(ida_bench_run *b, double *bytes);
+ida_status ida_bench_copy_rate(ida_bench_run *b, const ida_device *dev, double *bytes);
 
 /* Adds a row of {what, check, error} and, when the check is green, {seconds, floor_seconds, ratio = floor/seconds}. The row is
  * returned (borrowed) for more keys; NULL on out of memory. floor 0 = none. */

@@ -16,14 +16,18 @@ const ida_bench_key ida_bench_decode_keys[] = {{"preset", "tiny", "the shape"},
                                                {"mixer", "interdomain", "the mixer"},
                                                {"tokens", "1000000", "positions reached; for softmax 10000 is plenty"},
                                                {"reps", "200", "rounds of 64 steps at each mark"},
+                                               {"device", "cpu", "cpu, cuda or cuda:N"},
+                                               {"dtype", "auto", "f32, bf16 or auto: bf16 on a GPU"},
                                                {NULL, NULL, NULL}};
 const ida_bench_key ida_bench_prefill_keys[] = {{"preset", "125m", "the shape"},
                                                 {"mixer", "interdomain", "the mixer"},
                                                 {"T", "4096", "prompt tokens"},
                                                 {"reps", "10", "timed calls"},
+                                                {"device", "cpu", "cpu, cuda or cuda:N"},
+                                                {"dtype", "auto", "f32, bf16 or auto: bf16 on a GPU"},
                                                 {NULL, NULL, NULL}};
 
-enum { MAX_MARKS = 8, BURST = 64 };
+enum { MAX_MARKS = 8, BURST = 64, DEVICE_CACHE = 128 << 20 /* bytes; no GPU has more today */ };
 
 typedef struct decode {
     ida_model *model;
@@ -69,14 +73,21 @@ static int32_t token(const ida_model *m, uint64_t i) {
     return (int32_t)(ida_uniform(5, IDA_STREAM_STUDY, i) * (double)ida_model_config(m)->vocab_size);
 }
 
+/* On the device of the keys, with random weights, ready to step. */
 static ida_status make_model(ida_bench_run *b, int64_t T, ida_model **out) {
     ida_config cfg;
+    const ida_device *dev = NULL;
     IDA_TRY(ida_bench_config(b, T, &cfg));
-    return ida_model_create(&cfg, 42, out);
+    IDA_TRY(ida_bench_device(b, &dev));
+    json_object_set_new(b->top, "device", json_string(dev->name));
+    IDA_TRY(ida_model_new(&cfg, dev, NULL, out));
+    IDA_TRY(ida_model_init(*out, 42));
+    return ida_model_prepare(*out);
 }
 
-/* Step by step against one call, over n ids from position 0: last logits. */
-static ida_status check_step(const ida_model *m, int64_t n, double *error) {
+/* Step by step against one call, over n ids from position 0: last logits. *good when they differ by what the sums of fp32, or the
+ * rounding of every tensor on the way to bf16, explain. */
+static ida_status check_step(const ida_model *m, int64_t n, double *error, bool *good) {
     int64_t vocab = ida_model_config(m)->vocab_size;
     ida_session *a = NULL, *b = NULL;
     int32_t *ids = NULL;
@@ -92,6 +103,7 @@ static ida_status check_step(const ida_model *m, int64_t n, double *error) {
     }
     IDA_TRY_GOTO(ida_session_feed(b, ids, n, la + vocab));
     *error = ida_max_error(la, la + vocab, vocab);
+    *good = *error < (m->dev->act_size == (int64_t)sizeof(float) ? 1e-4 : 5e-2);
 out:
     ida_session_free(a);
     ida_session_free(b);
@@ -151,36 +163,37 @@ static ida_status time_marks(ida_bench_run *b, decode *d, double *times, double 
 
 /* Bytes that one step must move: the weights once, but of an embedding table that is not the head's only one row; the state read
  * and written; a cache read. */
-static double step_bytes(const ida_config *c, const ida_model_info *info, int64_t position) {
+static double step_bytes(const ida_model *m, const ida_model_info *info, int64_t position) {
+    const ida_config *c = &m->cfg;
+    const double act_size = (double)m->dev->act_size;
     int64_t idle = c->tie_embeddings ? 0 : (c->vocab_size - 1) * c->d_model;
-    return 4.0 * (double)(info->parameters - idle) + 2.0 * (double)info->state_bytes +
-           (double)info->state_bytes_per_token * (double)position;
+    return act_size * (double)(info->parameters - idle) + 2.0 * (double)info->state_bytes +
+           act_size / sizeof(float) * (double)info->state_bytes_per_token * (double)position;
 }
 
 ida_status ida_bench_decode(ida_bench_run *b) {
     decode d = {0};
     int64_t tokens;
     double error = 0, copy = 0, *times = NULL, seconds[MAX_MARKS], worst = 0;
+    bool check = false;
     ida_status st;
     IDA_TRY(ida_bench_int(b, "tokens", 1, INT64_C(1) << 40, &tokens));
     IDA_TRY_GOTO(make_model(b, 0, &d.model));
     IDA_TRY_GOTO(IDA_ALLOC(times, MAX_MARKS * b->reps, "timings"));
     IDA_TRY_GOTO(IDA_ALLOC(d.logits, ida_model_config(d.model)->vocab_size, "logits"));
-    IDA_TRY_GOTO(check_step(d.model, 200, &error));
-    bool check = error < 1e-4;
-    IDA_TRY_GOTO(ida_bench_copy_rate(b, &copy));
+    IDA_TRY_GOTO(check_step(d.model, 200, &error, &check));
+    IDA_TRY_GOTO(ida_bench_copy_rate(b, d.model->dev, &copy));
     ida_row_real(b->top, "copy_bytes_per_s", copy);
     IDA_TRY_GOTO(reach(b, &d, tokens));
     IDA_TRY_GOTO(time_marks(b, &d, times, seconds));
     ida_model_info info;
-    const ida_config *cfg = ida_model_config(d.model);
-    IDA_TRY_GOTO(ida_config_info(cfg, &info));
-    double cache = (double)cache_bytes();
+    IDA_TRY_GOTO(ida_config_info(&d.model->cfg, &info));
+    double cache = ida_on_host(d.model->dev) ? (double)cache_bytes() : DEVICE_CACHE;
     for (int64_t k = 0; k < d.n_marks; k++) {
         char what[48];
         snprintf(what, sizeof what, "step at %lld", (long long)d.position[k]);
         /* the copy rate is that of memory: no floor for what a cache may hold, or where its size is not known */
-        double bytes = step_bytes(cfg, &info, d.position[k]), floor = cache > 0 && bytes > cache ? bytes / copy : 0;
+        double bytes = step_bytes(d.model, &info, d.position[k]), floor = cache > 0 && bytes > cache ? bytes / copy : 0;
         json_t *row = ida_bench_row(b, what, check, error, seconds[k], floor);
         ida_row_real(row, "bytes", bytes);
         if (check) ida_row_real(row, "tokens_per_s", 1 / seconds[k]);
@@ -213,6 +226,7 @@ ida_status ida_bench_prefill(ida_bench_run *b) {
     prefill p = {0};
     ida_model_info info;
     double error = 0, rate = 0, seconds = 0;
+    bool check = false;
     ida_status st;
     IDA_TRY(ida_bench_int(b, "T", 1, 1 << 24, &p.n));
     IDA_TRY_GOTO(make_model(b, p.n, &m));
@@ -221,11 +235,11 @@ ida_status ida_bench_prefill(ida_bench_run *b) {
     IDA_TRY_GOTO(IDA_ALLOC(p.logits, ida_model_config(m)->vocab_size, "logits"));
     for (int64_t i = 0; i < p.n; i++) p.ids[i] = token(m, (uint64_t)i);
     IDA_TRY_GOTO(ida_session_create(m, &p.s));
-    IDA_TRY_GOTO(check_step(m, p.n < 100 ? p.n : 100, &error));
-    IDA_TRY_GOTO(ida_bench_blas_rate(b, &rate));
+    IDA_TRY_GOTO(check_step(m, p.n < 100 ? p.n : 100, &error, &check));
+    IDA_TRY_GOTO(ida_bench_product_rate(b, m->dev, &rate));
     IDA_TRY_GOTO(ida_bench_time(b, "prefill", prefill_body, &p, &seconds));
-    json_t *row = ida_bench_row(b, "prefill", error < 1e-4, error, seconds, (double)info.flops_per_token * (double)p.n / rate);
-    if (error < 1e-4) ida_row_real(row, "tokens_per_s", (double)p.n / seconds);
+    json_t *row = ida_bench_row(b, "prefill", check, error, seconds, (double)info.flops_per_token * (double)p.n / rate);
+    if (check) ida_row_real(row, "tokens_per_s", (double)p.n / seconds);
     ida_row_int(row, "session_bytes", ida_session_bytes(p.s));
 out:
     ida_session_free(p.s);
