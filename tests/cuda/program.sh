@@ -143,11 +143,22 @@ for mixer in interdomain softmax s4d; do
     same "and one saved on the CPU on the GPU, $mixer" "$text" "$(cat x.txt)"
 done
 
+# ---- benches: no row without its check
+for dtype in $dtypes; do
+    for bench in "train preset=tiny T=64 B=2" "decode tokens=1200" "decode tokens=300 mixer=softmax" \
+        "prefill preset=tiny T=200" "prefill preset=tiny T=200 mixer=s4d"; do
+        # shellcheck disable=SC2086
+        works "bench $bench, $dtype" "$IDATTN" bench $bench reps=2 device="$DEVICE" dtype=$dtype --json -q
+        if grep -q '"check": true' out.txt && ! grep -q '"check": false' out.txt
+        then ok "its rows are checked, $dtype"; else not_ok "its rows are checked, $dtype" "$(cat out.txt)"; fi
+    done
+done
+
 # ---- heads beyond the tuned sizes: they work, and the log says once that they are slower
 for dtype in $dtypes; do
-    wide="--set hidden_size=96 --set num_attention_heads=1 --set num_key_value_heads=1"
+    wide="--set hidden_size=160 --set num_attention_heads=1 --set num_key_value_heads=1"
     # shellcheck disable=SC2086
-    works "heads of 96, $dtype" "$IDATTN" train $TRAIN_ARGS --data data --out wide_$dtype --device "$DEVICE" --dtype $dtype --steps 3 $wide
+    works "heads of 160, $dtype" "$IDATTN" train $TRAIN_ARGS --data data --out wide_$dtype --device "$DEVICE" --dtype $dtype --steps 3 $wide
     [ "$DEVICE" = cpu ] || same "say once that they are slower, $dtype" 1 "$(grep -c 'generic path' err.txt)"
 done
 

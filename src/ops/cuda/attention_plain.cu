@@ -94,6 +94,7 @@ template <class T, int B, bool CACHED> static __global__ void __launch_bounds__(
             const float x = lane < B ? s[i * (B + 1) + lane] : -INFINITY, before = m[i];
             const float top = warp_max(fmaxf(x, before)), e = expf(x - top), sum = warp_sum(e);
             if (lane < B) s[i * (B + 1) + lane] = e;
+            __syncwarp(); /* all have read m */
             if (lane == 0) {
                 keep[i] = expf(before - top);
                 l[i] = fmaf(l[i], keep[i], sum);
