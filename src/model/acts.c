@@ -162,6 +162,7 @@ out:
 
 void ida_acts_free(ida_acts *a) {
     if (!a) return;
+    if (a->steps.recording) a->dev->memory->record_free(a->dev, a->steps.recording);
     ida_dev_free(a->dev, a->next_state);
     ida_free(a->layers);
     ida_free(a->host_losses);

@@ -10,6 +10,7 @@
 #include "core/clock.h"
 #include "model/model.h"
 #include "model/shape.h"
+#include "ops/device.h"
 
 typedef struct ida_layer_acts {
     act *x1, *x2;             /* [N,d] residual stream before the mixer, before the feed-forward; equal in FORWARD */
@@ -19,6 +20,20 @@ typedef struct ida_layer_acts {
     act *g;                   /* W_g x [N,ow]; NULL without gate */
     act *gate, *up;           /* [N,f] */
 } ida_layer_acts;
+
+/* Steps of one token a sequence come again and again with the same arguments: the second one is recorded where the device can,
+ * those that follow replay it. */
+typedef struct ida_step_key { /* what a recording holds beside the addresses of these acts */
+    const ida_model *model;
+    const real *prep, *params, *state;
+    int64_t n_seq;
+} ida_step_key;
+typedef struct ida_steps {
+    ida_step_key key;
+    ida_recording *recording;
+    int64_t seen; /* with this key */
+    bool off;     /* the device could not record them */
+} ida_steps;
 
 struct ida_acts {
     ida_config cfg;
@@ -50,6 +65,7 @@ struct ida_acts {
     real *next_state;                   /* training with carried state: the states after the step; taken at its first use */
     int64_t next_state_len;
 
+    ida_steps steps;
     double seconds[IDA_N_PARTS], since;
     ida_part part;
     bool profile;

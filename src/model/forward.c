@@ -200,18 +200,29 @@ static ida_status upload_batch(ida_run *r) {
     return IDA_OK;
 }
 
-ida_status ida_run_layers(ida_run *r) {
+/* From the ids on the device to x_last. */
+static ida_status layers(const ida_run *r) {
     const ida_device *dev = r->m->dev;
     const ida_config *c = &r->m->cfg;
-    assert(r->b->n_tokens <= r->a->n_tokens && r->seqs.n <= r->a->n_seq && r->a->dev == dev);
-    assert(!r->state || (r->state->n_seq == r->seqs.n && r->state->dev == dev));
-    IDA_TRY(upload_batch(r));
     IDA_TRY(dev->ops->embed_fwd(dev, r->a->layers[0].x1, r->ids, r->m->w.embed, r->b->n_tokens, c->d_model));
     for (int64_t l = 0; l < c->n_layers; l++) {
         ida_status st = run_layer(r, l);
         if (st != IDA_OK) return ida_fail_prefix(st, "layer %lld, forward", (long long)l);
     }
     return IDA_OK;
+}
+
+ida_status ida_run_layers(ida_run *r) {
+    assert(r->b->n_tokens <= r->a->n_tokens && r->seqs.n <= r->a->n_seq && r->a->dev == r->m->dev);
+    assert(!r->state || (r->state->n_seq == r->seqs.n && r->state->dev == r->m->dev));
+    IDA_TRY(upload_batch(r));
+    return layers(r);
+}
+
+static ida_status final_norm(const ida_run *r) {
+    const ida_model *m = r->m;
+    return m->dev->ops->rmsnorm_fwd(m->dev, r->a->xn, r->a->rstd, r->a->x_last, m->w.norm, r->b->n_tokens, m->cfg.d_model,
+                                    m->cfg.norm_eps);
 }
 
 static ida_status head_losses(const ida_run *r, act *xf, real *losses) {
@@ -259,6 +270,74 @@ static ida_status head_logits(const ida_run *r, act *xf, real *logits, const int
     return IDA_OK;
 }
 
+/* ---- steps that are recorded (acts.h) */
+
+/* Every row's logits are wanted, nothing is timed in parts, and no layer has a cache, which moves as it grows. */
+static bool recordable(const ida_run *r, const real *losses, const real *logits, const int64_t *logit_rows, int64_t n_rows) {
+    const ida_acts *a = r->a;
+    const bool can = a->dev->memory && a->dev->memory->record && r->step && !a->steps.off && !a->profile;
+    if (!can || losses || !logits || n_rows != r->b->n_tokens || n_rows > a->wide_rows) return false;
+    for (int64_t i = 0; i < n_rows; i++)
+        if (logit_rows[i] != i) return false;
+    for (int64_t l = 0; l < r->m->cfg.n_layers; l++)
+        if (r->m->cfg.layer_mixer[l] == IDA_MIXER_SOFTMAX) return false;
+    return true;
+}
+
+/* From the ids on the device to a->wide. */
+static ida_status step_work(const ida_run *r) {
+    const ida_device *dev = r->m->dev;
+    const ida_acts *a = r->a;
+    const int64_t n = r->b->n_tokens, v = r->m->cfg.vocab_size;
+    IDA_TRY(layers(r));
+    IDA_TRY(final_norm(r));
+    IDA_TRY(dev->ops->linear_fwd(dev, a->logits, a->xn, r->m->w.lm_head, NULL, n, r->m->cfg.d_model, v));
+    return dev->ops->from_act(dev, a->wide, a->logits, n * v);
+}
+
+static void forget_steps(ida_acts *a) {
+    a->dev->memory->record_free(a->dev, a->steps.recording);
+    a->steps.recording = NULL;
+}
+
+/* A device that cannot says why, once, and the steps are queued op by op from then on. */
+static void record_step(const ida_run *r) {
+    const ida_device_memory *mem = r->m->dev->memory;
+    ida_steps *s = &r->a->steps;
+    ida_status st = mem->record(r->m->dev, &r->seqs);
+    if (st == IDA_OK) {
+        const ida_status work = step_work(r);
+        st = mem->record_end(r->m->dev, work == IDA_OK, &s->recording);
+        if (work != IDA_OK) st = work;
+    }
+    s->off = st != IDA_OK;
+    if (s->off) ida_log("steps of one token are queued op by op: %s", ida_last_error());
+}
+
+static ida_status recorded_step(ida_run *r, real *logits) {
+    const ida_device *dev = r->m->dev;
+    ida_acts *a = r->a;
+    ida_steps *s = &a->steps;
+    const ida_step_key key = {r->m, r->m->prep_block, r->m->params, r->state->block, r->seqs.n};
+    bool moved = false, done = false;
+    if (memcmp(&key, &s->key, sizeof key) != 0) {
+        forget_steps(a);
+        s->key = key;
+        s->seen = 0;
+    }
+    IDA_TRY(upload_batch(r));
+    for (int round = 0; round < 2 && !done; round++) { /* the second time with a new recording */
+        if (!s->recording && s->seen > 0 && !s->off) record_step(r);
+        if (!s->recording) break;
+        IDA_TRY(dev->memory->replay(dev, s->recording, &r->seqs, &moved));
+        done = !moved;
+        if (moved) forget_steps(a);
+    }
+    if (!done) IDA_TRY(step_work(r)); /* the first one, which has the ops take what memory they need */
+    s->seen++;
+    return ida_dev_download(dev, logits, a->wide, r->b->n_tokens * r->m->cfg.vocab_size * (int64_t)sizeof *logits);
+}
+
 static bool one_token_each(const ida_seqs *s) {
     for (int64_t i = 0; i < s->n; i++)
         if (s->cu[i + 1] - s->cu[i] != 1) return false;
@@ -288,12 +367,16 @@ ida_status ida_model_forward(const ida_model *m, ida_acts *a, const ida_batch *b
         r.step = m->prep && one_token_each(&b->seqs);
     }
     ida_parts_start(a);
-    IDA_TRY(ida_run_layers(&r));
-    ida_part_begin(a, IDA_PART_NORM);
-    IDA_TRY(m->dev->ops->rmsnorm_fwd(m->dev, a->xn, a->rstd, a->x_last, m->w.norm, b->n_tokens, m->cfg.d_model, m->cfg.norm_eps));
-    ida_part_begin(a, IDA_PART_HEAD);
-    if (losses) IDA_TRY(head_losses(&r, a->xn, losses));
-    if (logits && n_rows > 0) IDA_TRY(head_logits(&r, a->xn, logits, logit_rows, n_rows));
+    if (recordable(&r, losses, logits, logit_rows, n_rows)) {
+        IDA_TRY(recorded_step(&r, logits));
+    } else {
+        IDA_TRY(ida_run_layers(&r));
+        ida_part_begin(a, IDA_PART_NORM);
+        IDA_TRY(final_norm(&r));
+        ida_part_begin(a, IDA_PART_HEAD);
+        if (losses) IDA_TRY(head_losses(&r, a->xn, losses));
+        if (logits && n_rows > 0) IDA_TRY(head_logits(&r, a->xn, logits, logit_rows, n_rows));
+    }
     ida_part_begin(a, IDA_PART_OTHER);
     for (int64_t i = 0; state && i < state->n_seq; i++) state->pos[i] += b->seqs.cu[i + 1] - b->seqs.cu[i];
     return IDA_OK;

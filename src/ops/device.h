@@ -9,6 +9,8 @@
 #include "core/mem.h"
 #include "ops/ops.h"
 
+typedef struct ida_recording ida_recording; /* the device's own */
+
 /* What a device with memory of its own supplies. */
 struct ida_device_memory {
     /* *out: `bytes` > 0, aligned to 256 bytes, content undefined. IDA_E_NOMEM says how much was asked for what, and what is
@@ -24,6 +26,14 @@ struct ida_device_memory {
     /* Bytes given out now, to ops too, and the most since the last reset_peak; -1 where the device does not tell. */
     void (*used)(const ida_device *dev, int64_t *now, int64_t *peak);
     void (*reset_peak)(const ida_device *dev);
+    /* Ops that come again with the same arguments, run by one call. record takes the device for the calling thread until
+     * record_end; what is queued between them does not run yet, and may neither allocate, nor copy to or from the host, nor have
+     * other seqs than these. record_end: *out, for the caller to free, when `good`; else nothing is kept. replay runs it with
+     * the same lengths and the positions of `seqs`; *moved: the scratch it was recorded with is gone, nothing was queued. */
+    ida_status (*record)(const ida_device *dev, const ida_seqs *seqs);
+    ida_status (*record_end)(const ida_device *dev, bool good, ida_recording **out);
+    ida_status (*replay)(const ida_device *dev, ida_recording *r, const ida_seqs *seqs, bool *moved);
+    void (*record_free)(const ida_device *dev, ida_recording *r); /* NULL is legal; waits for its last run */
     void (*close)(const ida_device *dev);
 };
 

@@ -16,7 +16,8 @@
  * leaves out, weighs there as much as storage does; ops_check holds the cores alone to twice the naive error of the same
  * roundings.
  *
- * To the bit on one device: two runs, and recomputed activations against kept ones. --device rounded is the check of the check.
+ * To the bit on one device: two runs, recomputed activations against kept ones, and recorded steps against steps op by op.
+ * --device rounded is the check of the check.
  *
  *     model_check [--device cuda|cuda:N|cpu|rounded] [--only NAME] */
 #include <math.h>
@@ -27,7 +28,7 @@
 #include "core/file.h"
 #include "core/rng.h"
 #include "io/checkpoint.h"
-#include "model/model.h"
+#include "model/acts.h"
 #include "ops/backend.h"
 #include "rounded.h"
 
@@ -279,6 +280,65 @@ static void check_inference(check *c, const ida_model *truth, const ida_model *m
     free(want), free(one), free(other);
 }
 
+/* ---- steps that a device records: two sequences at different positions; in the middle an op that makes the device's scratch
+ * grow, and a second pair of sequences with the same acts. With profiling no step is recorded. */
+enum { STEPS = 12, PAIR = 2 };
+
+static void grow_scratch(const ida_device *dev) {
+    static int64_t n = 8 << 20;
+    int32_t *ids = NULL;
+    act *dy = NULL;
+    real *dtable = NULL;
+    n += 1 << 17; /* more scratch than any op before took, by 3 MiB */
+    must(IDA_DEV_CALLOC(dev, ids, n, "ids"));
+    must(ida_dev_calloc(dev, (void **)&dy, n, dev->act_size, "dy"));
+    must(IDA_DEV_CALLOC(dev, dtable, 8, "dtable"));
+    must(dev->ops->embed_bwd(dev, dtable, ids, dy, n, 8, 1));
+    ida_dev_free(dev, dtable);
+    ida_dev_free(dev, dy);
+    ida_dev_free(dev, ids);
+}
+
+/* logits [2 * STEPS, PAIR, VOCAB]; *recorded: how often a recording was there after a step. */
+static void run_steps(const ida_model *m, bool profile, float *logits, int *recorded) {
+    static const int64_t cu[PAIR + 1] = {0, 1, 2}, rows_of[PAIR] = {0, 1}, prompt_cu[PAIR + 1] = {0, 3, 5};
+    ida_acts *a = NULL, *prompt_acts = NULL;
+    ida_state *s[2] = {NULL, NULL};
+    int32_t ids[(2 * STEPS + 5) * PAIR];
+    random_ids(ids, (2 * STEPS + 5) * PAIR, 6);
+    must(ida_acts_new(&m->cfg, m->dev, PAIR, PAIR, IDA_ACTS_FORWARD, &a));
+    must(ida_acts_new(&m->cfg, m->dev, 5, PAIR, IDA_ACTS_FORWARD, &prompt_acts));
+    ida_acts_profile(a, profile);
+    for (int i = 0; i < 2; i++) {
+        must(ida_state_new(&m->cfg, m->dev, PAIR, &s[i]));
+        const ida_batch b = {.n_tokens = 5, .ids = ids + 5 * i, .seqs = {.n = PAIR, .cu = prompt_cu}};
+        must(ida_model_forward(m, prompt_acts, &b, s[i], NULL, NULL, NULL, 0));
+    }
+    *recorded = 0;
+    for (int i = 0; i < 2 * STEPS; i++) {
+        const ida_batch b = {.n_tokens = PAIR, .ids = ids + (i + 5) * PAIR, .seqs = {.n = PAIR, .cu = cu}};
+        if (i == STEPS / 2) grow_scratch(m->dev);
+        must(ida_model_forward(m, a, &b, s[i >= STEPS], NULL, logits + (int64_t)i * PAIR * VOCAB, rows_of, PAIR));
+        *recorded += a->steps.recording != NULL;
+    }
+    for (int i = 0; i < 2; i++) ida_state_free(s[i]);
+    ida_acts_free(prompt_acts);
+    ida_acts_free(a);
+}
+static void check_steps(check *c, const ida_model *m) {
+    const int64_t n = (int64_t)2 * STEPS * PAIR * VOCAB;
+    float *one = must_alloc(n, sizeof *one), *other = must_alloc(n, sizeof *other);
+    int none, recorded;
+    bool softmax = false;
+    for (int64_t l = 0; l < m->cfg.n_layers; l++) softmax = softmax || m->cfg.layer_mixer[l] == IDA_MIXER_SOFTMAX;
+    run_steps(m, true, one, &none);
+    run_steps(m, false, other, &recorded);
+    result(c, "recorded steps, other bits", memcmp(one, other, (size_t)n * sizeof *one) != 0, 0);
+    /* all but the first step with each state */
+    result(c, "recorded steps, other than all", none != 0 || recorded != (softmax ? 0 : 2 * STEPS - 2), 0);
+    free(one), free(other);
+}
+
 /* A model that went to the device and back, as files, has the same weights. */
 static void check_move(check *c, const ida_model *truth) {
     ida_model *there = NULL, *back = NULL;
@@ -350,7 +410,7 @@ int main(int argc, char **argv) {
                       *rounded = c.bf16 ? model_on(&cfg, &rounded_device) : NULL;
             check_training(&c, truth, m, rounded);
             check_inference(&c, truth, m, rounded);
-            if (!ida_on_host(dev)) check_move(&c, truth), check_memory(&c), check_use(&c);
+            if (!ida_on_host(dev)) check_steps(&c, m), check_move(&c, truth), check_memory(&c), check_use(&c);
             ida_model_free(rounded);
             ida_model_free(m);
             ida_model_free(truth);

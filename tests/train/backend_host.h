@@ -13,6 +13,9 @@ typedef struct backend_host_control {
     int64_t available;              /* bytes it says are free */
     bool break_there;               /* the product does not lack memory: the device is lost with it */
     bool broken;                    /* everything fails */
+    int64_t records, replays;       /* calls that began a recording; runs of one */
+    int64_t moves;                  /* a recording made before it changed says that the scratch moved */
+    int64_t fail_recorded;          /* the op of a recording, counted from 0, that fails; -1 = none */
 } backend_host_control;
 
 #endif

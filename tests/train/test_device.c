@@ -272,6 +272,136 @@ static void a_session_goes_through_a_file_and_between_devices(void **state) {
     assert_int_equal(device->live, 0);
 }
 
+/* ---- steps that the device records. Two sequences at different positions take STEPS tokens each; in the middle of it the
+ * scratch moves, and a prompt that both take in one call comes between. A second pair of sequences follows with the same acts. */
+enum { STEPS = 8, PAIR = 2, PROMPT = 5 };
+
+static ida_model *model_of(ida_mixer_kind kind, bool output_norm, bool hybrid) {
+    ida_config c;
+    ida_model *m = NULL;
+    const ida_device *dev = NULL;
+    OK(ida_config_preset("tiny", kind, &c));
+    c.vocab_size = TINY_VOCAB;
+    c.output_norm = output_norm;
+    if (hybrid) c.layer_mixer[1] = IDA_MIXER_SOFTMAX;
+    OK(ida_device_open("cuda", IDA_F32, &dev));
+    OK(ida_model_new(&c, dev, NULL, &m));
+    OK(ida_model_init(m, 3));
+    OK(ida_model_prepare(m));
+    return m;
+}
+
+static void feed_prompt(const ida_model *m, ida_state *s, const int32_t *ids) {
+    static const int64_t cu[PAIR + 1] = {0, 3, PROMPT};
+    ida_acts *a = NULL;
+    const ida_batch b = {.n_tokens = PROMPT, .ids = ids, .seqs = {.n = PAIR, .cu = cu}};
+    OK(ida_acts_new(&m->cfg, m->dev, PROMPT, PAIR, IDA_ACTS_FORWARD, &a));
+    OK(ida_model_forward(m, a, &b, s, NULL, NULL, NULL, 0));
+    ida_acts_free(a);
+}
+
+/* logits [2 * STEPS, PAIR, TINY_VOCAB]. profile: no step is recorded. */
+static void run_steps(const ida_model *m, bool profile, float *logits) {
+    static const int64_t cu[PAIR + 1] = {0, 1, 2}, list[PAIR] = {0, 1};
+    ida_acts *a = NULL;
+    ida_state *s[2] = {NULL, NULL};
+    OK(ida_acts_new(&m->cfg, m->dev, PAIR, PAIR, IDA_ACTS_FORWARD, &a));
+    ida_acts_profile(a, profile);
+    for (int i = 0; i < 2 * STEPS; i++) {
+        const int which = i / STEPS;
+        int32_t ids[PROMPT];
+        for (int k = 0; k < PROMPT; k++) ids[k] = (7 * i + 11 * k + 1) % TINY_VOCAB;
+        if (i % STEPS == 0) OK(ida_state_new(&m->cfg, m->dev, PAIR, &s[which]));
+        if (i % STEPS == 0 || i == STEPS / 2) feed_prompt(m, s[which], ids);
+        if (i == STEPS / 2) device->moves++;
+        const ida_batch b = {.n_tokens = PAIR, .ids = ids, .seqs = {.n = PAIR, .cu = cu}};
+        OK(ida_model_forward(m, a, &b, s[which], NULL, logits + (size_t)i * PAIR * TINY_VOCAB, list, PAIR));
+    }
+    ida_state_free(s[0]);
+    ida_state_free(s[1]);
+    ida_acts_free(a);
+}
+
+static void recorded_steps_have_the_bits_of_steps_op_by_op(void **state) {
+    (void)state;
+    static const struct { ida_mixer_kind kind; bool output_norm, hybrid; } of[] = {
+        {IDA_MIXER_INTERDOMAIN, false, false}, {IDA_MIXER_INTERDOMAIN, true, false}, {IDA_MIXER_SINGLE_QUERY, false, false},
+        {IDA_MIXER_DUAL_LINEAR, false, false}, {IDA_MIXER_S4D, false, false},        {IDA_MIXER_INTERDOMAIN, false, true},
+        {IDA_MIXER_SOFTMAX, false, false}};
+    enum { N = 2 * STEPS * PAIR * TINY_VOCAB };
+    static float one[N], other[N];
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        ida_model *m = model_of(of[i].kind, of[i].output_norm, of[i].hybrid);
+        const bool cache = of[i].hybrid || of[i].kind == IDA_MIXER_SOFTMAX; /* which moves as it grows */
+        device->records = device->replays = 0;
+        run_steps(m, true, one);
+        assert_int_equal(device->records, 0);
+        run_steps(m, false, other);
+        assert_memory_equal(one, other, sizeof one);
+        /* of each state all but its first step; the move costs a new recording */
+        assert_int_equal(device->replays, cache ? 0 : 2 * (STEPS - 1));
+        assert_int_equal(device->records, cache ? 0 : 3);
+        ida_model_free(m);
+        assert_int_equal(device->live, 0);
+    }
+}
+
+static int warnings;
+static void count_line(void *user, const char *line) {
+    (void)user;
+    if (strstr(line, "op by op: ") && strstr(line, "no room in a recording")) warnings++;
+}
+
+/* The k-th op of a recording fails, for every k until none does: said once, and the steps go on without. */
+static void a_device_that_cannot_record_says_so_once_and_goes_on(void **state) {
+    (void)state;
+    ida_model *m = model_of(IDA_MIXER_INTERDOMAIN, false, false);
+    float want[TINY_VOCAB], got[TINY_VOCAB];
+    bool failed = true;
+    int k = 0;
+    ida_set_log(count_line, NULL);
+    for (; failed; k++) {
+        ida_session *s = NULL;
+        warnings = 0;
+        device->records = device->replays = 0;
+        device->fail_recorded = k;
+        OK(ida_session_create(m, &s));
+        for (int32_t id = 1; id < 7; id++) OK(ida_session_feed(s, &id, 1, got));
+        failed = device->replays == 0;
+        assert_int_equal(device->records, 1);
+        assert_int_equal(warnings, failed ? 1 : 0);
+        if (k == 0) memcpy(want, got, sizeof want);
+        assert_memory_equal(want, got, sizeof want);
+        ida_session_free(s);
+    }
+    device->fail_recorded = -1;
+    ida_set_log(NULL, NULL);
+    assert_true(k > 30);
+    ida_model_free(m);
+    assert_int_equal(device->live, 0);
+}
+
+/* A step that fails while it is replayed leaves a session at position 0, as any other call does. */
+static void a_lost_device_ends_a_recorded_step_and_nothing_is_left(void **state) {
+    (void)state;
+    ida_model *m = model_of(IDA_MIXER_S4D, false, false);
+    ida_session *s = NULL;
+    const int32_t id = 5;
+    OK(ida_session_create(m, &s));
+    for (int i = 0; i < 4; i++) OK(ida_session_feed(s, &id, 1, NULL));
+    device->products = 0;
+    device->fail_product = 3;
+    device->break_there = true;
+    assert_int_equal(ida_session_feed(s, &id, 1, NULL), IDA_E_IO);
+    assert_non_null(strstr(ida_last_error(), "the device is lost"));
+    assert_int_equal(ida_session_position(s), 0);
+    device->broken = device->break_there = false;
+    device->fail_product = -1;
+    ida_session_free(s);
+    ida_model_free(m);
+    assert_int_equal(device->live, 0);
+}
+
 /* Before any test: the backend beside this program, and its controls. */
 static int find_device(void **state) {
     (void)state;
@@ -300,6 +430,9 @@ int main(void) {
         cmocka_unit_test(a_run_that_does_not_fit_the_device_is_refused),
         cmocka_unit_test(what_the_device_and_the_host_beside_it_hold_is_planned),
         cmocka_unit_test(a_session_goes_through_a_file_and_between_devices),
+        cmocka_unit_test(recorded_steps_have_the_bits_of_steps_op_by_op),
+        cmocka_unit_test(a_device_that_cannot_record_says_so_once_and_goes_on),
+        cmocka_unit_test(a_lost_device_ends_a_recorded_step_and_nothing_is_left),
     };
     return cmocka_run_group_tests_name("train/device", tests, find_device, clean);
 }

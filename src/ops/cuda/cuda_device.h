@@ -22,6 +22,7 @@ typedef struct ida_cuda_staging {
 } ida_cuda_staging;
 
 typedef struct ida_cuda_seq_cache ida_cuda_seq_cache; /* seqs.cu */
+typedef struct ida_cuda_seq_entry ida_cuda_seq_entry; /* seqs.cu: the tables of one batch */
 typedef struct ida_cuda_plans ida_cuda_plans;         /* linear.cu */
 
 typedef struct ida_cuda_priv {
@@ -29,10 +30,11 @@ typedef struct ida_cuda_priv {
     char label[16];       /* "cuda:0" */
     cudaMemPool_t pool;   /* NULL: cudaMalloc */
     void *scratch;
-    int64_t scratch_bytes;
+    int64_t scratch_bytes, scratch_moves; /* how often it grew */
     ida_cuda_staging staging;
     void *gemm_workspace; /* cuBLASLt's own */
     ida_cuda_seq_cache *seqs;
+    ida_cuda_seq_entry *recorded; /* the batch that is being recorded; NULL: none is */
     ida_cuda_plans *plans;
 } ida_cuda_priv;
 
@@ -50,6 +52,18 @@ ida_status ida_cuda_alloc(const ida_device *dev, void **out, int64_t bytes, cons
 ida_status ida_cuda_upload(const ida_device *dev, void *to, const void *from_host, int64_t bytes);
 
 void ida_cuda_seqs_free(const ida_device *dev);
+/* Tables of seqs of their own, outside of the cache; the positions of seqs put in their place, where the lengths must be the same;
+ * the end of them (NULL is legal). */
+ida_status ida_cuda_seqs_keep(const ida_device *dev, const ida_seqs *seqs, ida_cuda_seq_entry **out);
+ida_status ida_cuda_seqs_reposition(const ida_device *dev, ida_cuda_seq_entry *e, const ida_seqs *seqs);
+void ida_cuda_seqs_drop(const ida_device *dev, ida_cuda_seq_entry *e);
+
+/* recording.c: these entries of ida_device_memory. */
+ida_status ida_cuda_record(const ida_device *dev, const ida_seqs *seqs);
+ida_status ida_cuda_record_end(const ida_device *dev, bool good, ida_recording **out);
+ida_status ida_cuda_replay(const ida_device *dev, ida_recording *r, const ida_seqs *seqs, bool *moved);
+void ida_cuda_record_free(const ida_device *dev, ida_recording *r);
+
 void ida_cuda_plans_free(const ida_device *dev);
 void ida_cuda_cudnn_free(const ida_device *dev); /* cudnn_sdpa.c: its handle and plans; nothing may be queued any more */
 

@@ -42,6 +42,8 @@ void ida_cuda_leave(const ida_device *dev) { pthread_mutex_unlock(&ida_cuda_priv
 ida_status ida_cuda_alloc(const ida_device *dev, void **out, int64_t bytes, const char *what) {
     *out = NULL;
     const ida_cuda *c = ida_cuda_of(dev);
+    IDA_FAIL_IF(ida_cuda_priv_of(dev)->recorded, IDA_E_UNSUPPORTED, "%s: memory for %s is asked for in a recording",
+                ida_cuda_priv_of(dev)->label, what);
     const cudaMemPool_t pool = ida_cuda_priv_of(dev)->pool;
     const cudaError_t e = pool ? cudaMallocFromPoolAsync(out, (size_t)bytes, pool, c->stream) : cudaMalloc(out, (size_t)bytes);
     if (e == cudaErrorMemoryAllocation) {
@@ -138,6 +140,7 @@ static cudaError_t next_segment(ida_cuda_staging *s, cudaStream_t stream) {
 ida_status ida_cuda_upload(const ida_device *dev, void *to, const void *from_host, int64_t bytes) {
     ida_cuda_staging *s = &ida_cuda_priv_of(dev)->staging;
     const cudaStream_t stream = ida_cuda_of(dev)->stream;
+    IDA_FAIL_IF(ida_cuda_priv_of(dev)->recorded, IDA_E_UNSUPPORTED, "%s: an upload in a recording", ida_cuda_priv_of(dev)->label);
     for (int64_t done = 0; done < bytes;) {
         if (s->used == IDA_CUDA_SEGMENT_BYTES) IDA_CUDA_TRY(next_segment(s, stream));
         const int64_t room = IDA_CUDA_SEGMENT_BYTES - s->used, n = bytes - done < room ? bytes - done : room;
@@ -193,6 +196,8 @@ static void reset_peak(const ida_device *dev) {
 ida_status ida_cuda_scratch(const ida_device *dev, int64_t bytes, void **out) {
     ida_cuda_priv *p = ida_cuda_priv_of(dev);
     if (bytes > p->scratch_bytes) {
+        IDA_FAIL_IF(p->recorded, IDA_E_UNSUPPORTED, "%s: scratch grows in a recording", p->label);
+        p->scratch_moves++;
         ida_cuda_free(dev, p->scratch); /* first: both together may not fit */
         p->scratch = NULL;
         p->scratch_bytes = 0;
@@ -244,6 +249,10 @@ static const ida_device_memory memory = {.alloc = alloc,
                                          .available = available,
                                          .used = used,
                                          .reset_peak = reset_peak,
+                                         .record = ida_cuda_record,
+                                         .record_end = ida_cuda_record_end,
+                                         .replay = ida_cuda_replay,
+                                         .record_free = ida_cuda_record_free,
                                          .close = close_device};
 
 /* *n > 0 devices, or why there are none. */

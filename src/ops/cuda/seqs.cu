@@ -7,14 +7,15 @@
 
 enum { ENTRIES = 4, THREADS = 256 };
 
-typedef struct entry {
+struct ida_cuda_seq_entry {
     int64_t *host;       /* key: cu [S+1], then pos0 [S] */
     int64_t host_cap, n; /* n = -1: empty */
     unsigned long long last_use;
     unsigned char *block; /* device: cu, pos0, seq, each from a multiple of 256 */
     int64_t block_bytes;
     ida_cuda_seqs tables;
-} entry;
+};
+typedef ida_cuda_seq_entry entry;
 
 struct ida_cuda_seq_cache {
     unsigned long long uses;
@@ -100,6 +101,11 @@ static ida_status fill(const ida_device *dev, entry *e, const ida_seqs *seqs) {
 
 ida_status ida_cuda_seqs_of(const ida_device *dev, const ida_seqs *seqs, ida_cuda_seqs *out) {
     ida_cuda_priv *p = ida_cuda_priv_of(dev);
+    if (p->recorded) {
+        IDA_FAIL_IF(!same(p->recorded, seqs), IDA_E_UNSUPPORTED, "%s: a recording has one batch, not two", p->label);
+        *out = p->recorded->tables;
+        return IDA_OK;
+    }
     if (!p->seqs) {
         IDA_TRY(IDA_CALLOC(p->seqs, 1, "the tables of sequences"));
         for (int i = 0; i < ENTRIES; i++) p->seqs->entries[i].n = -1;
@@ -117,6 +123,31 @@ ida_status ida_cuda_seqs_of(const ida_device *dev, const ida_seqs *seqs, ida_cud
     e->last_use = ++cache->uses;
     *out = e->tables;
     return IDA_OK;
+}
+
+ida_status ida_cuda_seqs_keep(const ida_device *dev, const ida_seqs *seqs, ida_cuda_seq_entry **out) {
+    entry *e;
+    IDA_TRY(IDA_CALLOC(e, 1, "the table of a batch's sequences"));
+    const ida_status st = fill(dev, e, seqs);
+    if (st != IDA_OK) ida_cuda_seqs_drop(dev, e);
+    else *out = e;
+    return st;
+}
+
+ida_status ida_cuda_seqs_reposition(const ida_device *dev, ida_cuda_seq_entry *e, const ida_seqs *seqs) {
+    const int64_t n = e->n;
+    const bool lengths = seqs->n == n && seqs->pos0 && memcmp(e->host, seqs->cu, (size_t)(n + 1) * sizeof(int64_t)) == 0;
+    IDA_FAIL_IF(!lengths, IDA_E_UNSUPPORTED, "%s: a recording was made of other lengths", ida_cuda_priv_of(dev)->label);
+    if (memcmp(e->host + n + 1, seqs->pos0, (size_t)n * sizeof(int64_t)) == 0) return IDA_OK;
+    memcpy(e->host + n + 1, seqs->pos0, (size_t)n * sizeof(int64_t));
+    return ida_cuda_upload(dev, (void *)(uintptr_t)e->tables.pos0, seqs->pos0, n * (int64_t)sizeof(int64_t));
+}
+
+void ida_cuda_seqs_drop(const ida_device *dev, ida_cuda_seq_entry *e) {
+    if (!e) return;
+    ida_cuda_free(dev, e->block);
+    ida_free(e->host);
+    ida_free(e);
 }
 
 void ida_cuda_seqs_free(const ida_device *dev) {
