@@ -13,6 +13,7 @@ bench`, ops_cuda check themselves.
     compare_torch.py --idattn build/idattn --ops-cuda build/release/bench/cuda/ops_cuda [--preset 125m] [--batch 8] [--seq 4096]
 """
 import argparse
+import functools
 import gc
 import glob
 import json
@@ -233,22 +234,26 @@ def peers():
         print(f"flash-linear-attention: not installed here ({e})")
         return
 
-    def decay(x):
-        return torch.full(x.shape, -0.05, device=x.device)
+    @functools.cache  # made once: only the kernels are timed
+    def full(shape, value, dtype):
+        return torch.full(shape, value, device="cuda", dtype=dtype)
+
+    def decay(x, dtype=torch.float32):
+        return full(x.shape, -0.05, dtype)
 
     def beta(x):
-        return torch.full(x.shape[:3], 0.5, device=x.device, dtype=x.dtype)
+        return full(x.shape[:3], 0.5, x.dtype)
 
-    def unit(x):  # the delta rule wants keys of length 1
-        return F.normalize(x.float(), dim=-1).to(x.dtype)
+    def unit(x):
+        return F.normalize(x.double(), dim=-1)
 
     yield "fla simple_gla (one decay a head)", "bthd", lambda q, k, v: chunk_simple_gla(q, k, v, g=decay(q[..., 0]))[0], \
         lambda q, k, v: linear_attention_loop(q, k, v, decay(q))
-    yield "fla gla (a decay a channel)", "bthd", lambda q, k, v: chunk_gla(q, k, v, g=decay(q).to(q.dtype))[0], \
-        lambda q, k, v: linear_attention_loop(q, k, v, decay(q).to(q.dtype))
+    yield "fla gla (a decay a channel)", "bthd", lambda q, k, v: chunk_gla(q, k, v, g=decay(q, q.dtype))[0], \
+        lambda q, k, v: linear_attention_loop(q, k, v, decay(q, q.dtype))
     yield "fla gated_delta_rule", "bthd", \
-        lambda q, k, v: chunk_gated_delta_rule(q, unit(k), v, g=decay(q[..., 0]), beta=beta(q))[0], \
-        lambda q, k, v: linear_attention_loop(q, unit(k), v, decay(q), beta(q))
+        lambda q, k, v: chunk_gated_delta_rule(q, k, v, g=decay(q[..., 0]), beta=beta(q), use_qk_l2norm_in_kernel=True)[0], \
+        lambda q, k, v: linear_attention_loop(unit(q), unit(k), v, decay(q), beta(q))
 
 
 def ours_alone(a, h):

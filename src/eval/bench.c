@@ -164,7 +164,7 @@ static ida_status copy_on_device(void *arg) {
 
 ida_status ida_bench_copy_rate(ida_bench_run *b, const ida_device *dev, double *bytes) {
     /* twice this is more than the last-level caches we know; a GPU also has a launch to make up for */
-    const int64_t size = INT64_C(256) << (ida_on_host(dev) ? 20 : 23);
+    const int64_t size = INT64_C(256) << (ida_on_host(dev) ? 20 : 21);
     char *block = NULL;
     double seconds = 0;
     IDA_TRY(ida_dev_alloc(dev, (void **)&block, 2 * size, 1, "the copy rate"));

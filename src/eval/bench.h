@@ -42,8 +42,8 @@ typedef ida_status ida_bench_body(void *arg);
 ida_status ida_bench_time(ida_bench_run *b, const char *what, ida_bench_body *body, void *arg, double *seconds);
 double ida_median(double *v, int64_t n); /* sorts v */
 
-/* Floors of this machine, measured: flop/s of the linked BLAS on a large square product with the threads in use; bytes/s of
- * a copy on the device larger than the caches (read + written). */
+/* Floors of this machine, measured: flop/s of the linked BLAS on a large square product with the threads in use; bytes/s
+ * (read + written) of a copy on `dev` that is larger than its caches. */
 ida_status ida_bench_blas_rate(ida_bench_run *b, double *flops);
 ida_status ida_bench_copy_rate(ida_bench_run *b, const ida_device *dev, double *bytes);
 
@@ -80,6 +80,8 @@ ida_status ida_bench_check_grads(const ida_device *dev, ida_mixer_kind mixer, do
 double ida_bench_grads_limit(const ida_device *dev);
 /* flop/s of a large product by the device's own linear_fwd: the measured matmul rate of MFU figures. */
 ida_status ida_bench_product_rate(ida_bench_run *b, const ida_device *dev, double *flops);
+/* Whether activations are rounded on the way to bf16, which decides what a check allows. */
+bool ida_bench_rounds(const ida_device *dev);
 /* The device of the keys "device" and "dtype". */
 ida_status ida_bench_device(const ida_bench_run *b, const ida_device **dev);
 

@@ -57,9 +57,9 @@ ida_status ida_bench_model_step(void *arg) {
     return IDA_OK;
 }
 
-static bool rounds(const ida_device *dev) { return dev->act_size != (int64_t)sizeof(float); }
+bool ida_bench_rounds(const ida_device *dev) { return dev->act_size != (int64_t)sizeof(float); }
 
-double ida_bench_grads_limit(const ida_device *dev) { return rounds(dev ? dev : ida_cpu_device()) ? 5e-2 : 2e-4; }
+double ida_bench_grads_limit(const ida_device *dev) { return ida_bench_rounds(dev ? dev : ida_cpu_device()) ? 5e-2 : 2e-4; }
 
 /* Worst tensor, or the norm over all. */
 static double gradient_error(const ida_model *m, const float *a, const float *b) {
@@ -73,7 +73,7 @@ static double gradient_error(const ida_model *m, const float *a, const float *b)
             size += pow((double)y[j], 2);
         }
     }
-    return rounds(m->dev) ? sqrt(diff / size) : worst;
+    return ida_bench_rounds(m->dev) ? sqrt(diff / size) : worst;
 }
 
 ida_status ida_bench_check_grads(const ida_device *dev, ida_mixer_kind mixer, double *error) {

@@ -162,8 +162,11 @@ no_gpu() { # NAME COMMAND...: every command that runs a model names what is wron
 no_gpu generate generate run --prompt the -n 3
 no_gpu "eval ppl" eval ppl run --data data
 no_gpu "eval length" eval length run --data data
-refuses "bench train: a device that is not known" 2 'cpu, cuda and cuda:N' "$IDATTN" bench train preset=tiny device=gpu
-refuses "bench train: bf16 on the CPU" 1 'f32 only' "$IDATTN" bench train preset=tiny dtype=bf16
+for b in train decode prefill; do
+    refuses "bench $b: a device that is not known" 2 'cpu, cuda and cuda:N' "$IDATTN" bench $b preset=tiny device=gpu
+    refuses "bench $b: bf16 on the CPU" 1 'f32 only' "$IDATTN" bench $b preset=tiny dtype=bf16
+    refuses "bench $b: no CUDA backend" 1 'none.so' env IDA_CUDA_BACKEND=./none.so "$IDATTN" bench $b preset=tiny device=cuda
+done
 refuses "bench train: a type that is not known" 2 'f32, bf16 or auto' "$IDATTN" bench train preset=tiny dtype=f16
 refuses "bench train: no CUDA backend" 1 'none.so' env IDA_CUDA_BACKEND=./none.so "$IDATTN" bench train preset=tiny device=cuda
 refuses "bench train: neither on nor off" 2 'activation_checkpointing=2' "$IDATTN" bench train preset=tiny activation_checkpointing=2

@@ -5,8 +5,8 @@
 # path and on the generic one. memcheck has them all.
 # usage: tests/cuda/sanitize.sh OPS_CHECK [OP...]
 # One line per tool and op; exit 1 when one of them is not clean. SANITIZER=path, JOBS=N, LIMIT=seconds for each.
-# Attention runs our own kernels: cuDNN's are not ours to mend. So are cuBLAS's for bf16, in which racecheck sees hazards: it takes
-# linear in f32, which has our own kernel as well.
+# Attention runs our own kernels: cuDNN's are not ours to mend. Nor are cuBLAS's, in some of which racecheck sees hazards: a run
+# of which all hazards are there counts as clean.
 set -u
 if [ "${1-}" = --one ]; then # --one CHECK FOLDER TOOL OP
     check=$2 out=$3/$4.$5.txt tool=$4 op=$5
@@ -16,23 +16,23 @@ if [ "${1-}" = --one ]; then # --one CHECK FOLDER TOOL OP
     *.interdomain_chunk_bwd | initcheck.s4d_chunk_bwd) most=160000 ;; # twice the arrays
     *) most=0 ;;
     esac
-    only=
-    case $tool.$op in racecheck.linear_*) only="--dtype f32" ;; esac
     begun=$(date +%s)
-    # shellcheck disable=SC2086
-    IDA_ATTENTION=own timeout -k 10 "$LIMIT" "$SANITIZER" --tool "$tool" --print-limit 5 --error-exitcode 99 \
-        "$check" --here --thin --most "$most" --no-large $only --only "$op" >"$out" 2>&1
+    IDA_ATTENTION=own timeout -k 10 "$LIMIT" "$SANITIZER" --tool "$tool" --print-limit 100 --error-exitcode 99 \
+        "$check" --here --thin --most "$most" --no-large --only "$op" >"$out" 2>&1
     rc=$?
     # "ERROR SUMMARY: 0 errors", "RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)"
     summary=$(sed -n 's/^=* *\(ERROR\|RACECHECK\) SUMMARY: //p' "$out" | tail -n 1)
+    where=$(grep -o 'access at .*' "$out" | grep -v 'access at \(void \)\?\(nvjet\|cublas\|cutlass\)' | head -n 1)
     if [ $rc -eq 124 ] || [ $rc -eq 137 ]; then verdict="not done after $LIMIT s"
     elif [ $rc -eq 0 ] && case $summary in '0 errors'* | '0 hazards'*) true ;; *) false ;; esac; then verdict=clean
     elif [ -z "$summary" ]; then verdict="no summary, exit $rc"
+    elif [ "$tool" = racecheck ] && [ $rc -eq 99 ] && [ -z "$where" ] && grep -q 'access at' "$out" && grep -q '^all passed' "$out"; then
+        verdict="clean, but for cuBLAS: $summary"
     elif [ $rc -ne 99 ] && case $summary in '0 errors'* | '0 hazards'*) true ;; *) false ;; esac; then verdict="clean, but the check failed (exit $rc)"
     else verdict=$summary
     fi
     text=$(printf '%-9s %-22s %3d s  %s' "$tool" "$op" $(($(date +%s) - begun)) "$verdict")
-    if [ "$verdict" = clean ]; then
+    if case $verdict in clean | 'clean, but for cuBLAS'*) true ;; *) false ;; esac; then
         printf '%s\n' "$text"
     else
         : >"$out.bad"
