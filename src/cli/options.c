@@ -75,12 +75,14 @@ static int unknown_option(const command *cmd, const char *word) {
     return usage_error(cmd, "unknown option %.60s; \"idattn %s --help\" lists the options", word, cmd->name);
 }
 
+/* The upper end of "any whole number" is told only to who is above it. */
 static int out_of_range(const command *cmd, const option_spec *s, const char *text) {
-    const char *kind = s->type == OPT_INT ? "a whole number" : "a number";
-    if (s->hi >= OPT_MAX_INT && s->type == OPT_INT)
-        return usage_error(cmd, "--%s: \"%.80s\" is not %s of at least %.0f", s->name, text, kind, s->lo);
-    if (isinf(s->hi)) return usage_error(cmd, "--%s: \"%.80s\" is not %s of at least %g", s->name, text, kind, s->lo);
-    return usage_error(cmd, "--%s: \"%.80s\" is not %s from %.10g to %.10g", s->name, text, kind, s->lo, s->hi);
+    if (s->type == OPT_INT && s->hi >= OPT_MAX_INT && !(strtod(text, NULL) > s->hi))
+        return usage_error(cmd, "--%s: \"%.80s\" is not a whole number of at least %.0f", s->name, text, s->lo);
+    if (s->type == OPT_INT)
+        return usage_error(cmd, "--%s: \"%.80s\" is not a whole number from %.0f to %.0f", s->name, text, s->lo, s->hi);
+    if (isinf(s->hi)) return usage_error(cmd, "--%s: \"%.80s\" is not a number of at least %g", s->name, text, s->lo);
+    return usage_error(cmd, "--%s: \"%.80s\" is not a number from %.10g to %.10g", s->name, text, s->lo, s->hi);
 }
 
 static bool choice_is_legal(const char *choices, const char *word) {

@@ -207,6 +207,11 @@ static ida_status refuse_foreign(const json_t *j, const char *where) {
         IDA_FAIL_IF(!plain, IDA_E_UNSUPPORTED, "%s: %s asks for RoPE type \"%s\"; only unscaled RoPE is implemented", where,
                     objects[i], k ? k : "unknown");
     }
+    const json_t *const parts[] = {json_object_get(j, "partial_rotary_factor"),
+                                   json_object_get(json_object_get(j, "rope_parameters"), "partial_rotary_factor")};
+    for (int i = 0; i < 2; i++)
+        IDA_FAIL_IF(parts[i] && !json_is_null(parts[i]) && json_number_value(parts[i]) != 1, IDA_E_UNSUPPORTED,
+                    "%s: partial_rotary_factor is not 1; RoPE turns whole heads here", where);
     const json_t *q = json_object_get(j, "quantization_config");
     IDA_FAIL_IF(q && !json_is_null(q), IDA_E_UNSUPPORTED,
                 "%s: quantization_config is set; convert the weights to bf16 or fp32 first", where);

@@ -13,6 +13,8 @@ refuses "an unknown letter" 2 'unknown option -z' "$IDATTN" info -z
 refuses "a missing value names option and argument" 2 '--steps needs a value: N' "$IDATTN" train --steps
 refuses "a flag with a value" 2 'json takes no value' "$IDATTN" info --json=1
 refuses "a number that is none names option, value and range" 2 'steps: "ten" is not a whole number of at least 1' "$IDATTN" train --steps ten
+refuses "a number above all says where they end" 2 'steps: "10000000000000000" is not a whole number from 1 to 9007199254740992' \
+    "$IDATTN" train --steps 10000000000000000
 refuses "a number with a tail" 2 '"10x"' "$IDATTN" train --steps 10x
 refuses "a number out of range" 2 'from 0 to 1' "$IDATTN" generate m --top-p 1.5
 refuses "not a number at all" 2 'lr: "nan"' "$IDATTN" train --lr nan

@@ -32,7 +32,9 @@ static void a_llama_config_is_a_softmax_model_with_hf_defaults(void **s) {
     assert_int_equal(c.layer_mixer[1], IDA_MIXER_SOFTMAX);
     assert_true(c.n_kv_heads == 2 && c.eos_id == 7 && c.bos_id == -1 && c.ffn_hidden == 11008 && c.norm_eps == 1e-6 &&
                 c.max_position == 2048);
-    OK(parse("{\"model_type\":\"llama\"," SHAPE ",\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":500000}}", &c));
+    OK(parse("{\"model_type\":\"llama\"," SHAPE ",\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":500000},"
+             "\"partial_rotary_factor\":1.0}",
+             &c));
     assert_true(c.rope_theta == 500000);
 }
 
@@ -74,6 +76,9 @@ static void bad_configs_are_refused_with_their_reason(void **s) {
         {"{" SHAPE ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}}", IDA_E_UNSUPPORTED, "linear"},
         {"{" SHAPE ",\"rope_scaling\":{\"factor\":2}}", IDA_E_UNSUPPORTED, "rope_scaling"},
         {"{" SHAPE ",\"rope_scaling\":3}", IDA_E_UNSUPPORTED, "rope_scaling"},
+        {"{" SHAPE ",\"partial_rotary_factor\":0.5}", IDA_E_UNSUPPORTED, "partial_rotary_factor"},
+        {"{" SHAPE ",\"rope_parameters\":{\"rope_type\":\"default\",\"partial_rotary_factor\":0.25}}", IDA_E_UNSUPPORTED,
+         "whole heads"},
         {"{" SHAPE ",\"rope_parameters\":{\"rope_type\":\"llama3\",\"rope_theta\":5e5}}", IDA_E_UNSUPPORTED, "llama3"},
         {"{" SHAPE ",\"rope_theta\":1e4,\"rope_parameters\":{\"rope_theta\":5e5}}", IDA_E_FORMAT, "rope_theta"},
         {"{" SHAPE ",\"quantization_config\":{}}", IDA_E_UNSUPPORTED, "quantization_config"},
