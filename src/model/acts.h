@@ -21,11 +21,13 @@ typedef struct ida_layer_acts {
     act *gate, *up;           /* [N,f] */
 } ida_layer_acts;
 
-/* Steps of one token a sequence come again and again with the same arguments: the second one is recorded where the device can,
- * those that follow replay it. */
+/* Steps of one token a sequence come again and again with the same arguments: where the device can, one is recorded after some
+ * op by op, which have the ops take what memory they need and which a short answer does with; those that follow replay it. */
+enum { IDA_STEPS_BEFORE = 4 };
 typedef struct ida_step_key { /* what a recording holds beside the addresses of these acts */
     const ida_model *model;
     const real *prep, *params, *state;
+    const act *matrices;
     int64_t n_seq;
 } ida_step_key;
 typedef struct ida_steps {

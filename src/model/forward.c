@@ -189,6 +189,8 @@ static ida_status run_layer(const ida_run *r, int64_t layer) {
 static ida_status upload_batch(ida_run *r) {
     const ida_device *dev = r->m->dev;
     const ida_batch *b = r->b;
+    assert(b->n_tokens <= r->a->n_tokens && r->seqs.n <= r->a->n_seq && r->a->dev == dev);
+    assert(!r->state || (r->state->n_seq == r->seqs.n && r->state->dev == dev));
     r->ids = b->ids;
     r->targets = b->targets;
     if (ida_on_host(dev)) return IDA_OK;
@@ -213,8 +215,6 @@ static ida_status layers(const ida_run *r) {
 }
 
 ida_status ida_run_layers(ida_run *r) {
-    assert(r->b->n_tokens <= r->a->n_tokens && r->seqs.n <= r->a->n_seq && r->a->dev == r->m->dev);
-    assert(!r->state || (r->state->n_seq == r->seqs.n && r->state->dev == r->m->dev));
     IDA_TRY(upload_batch(r));
     return layers(r);
 }
@@ -272,7 +272,8 @@ static ida_status head_logits(const ida_run *r, act *xf, real *logits, const int
 
 /* ---- steps that are recorded (acts.h) */
 
-/* Every row's logits are wanted, nothing is timed in parts, and no layer has a cache, which moves as it grows. */
+/* Every row's logits are wanted and a->wide has room for them, nothing is timed in parts, and no layer has a cache, which moves
+ * as it grows. */
 static bool recordable(const ida_run *r, const real *losses, const real *logits, const int64_t *logit_rows, int64_t n_rows) {
     const ida_acts *a = r->a;
     const bool can = a->dev->memory && a->dev->memory->record && r->step && !a->steps.off && !a->profile;
@@ -300,7 +301,7 @@ static void forget_steps(ida_acts *a) {
     a->steps.recording = NULL;
 }
 
-/* A device that cannot says why, once, and the steps are queued op by op from then on. */
+/* A device that cannot says why, once for these acts, and their steps go op by op from then on. */
 static void record_step(const ida_run *r) {
     const ida_device_memory *mem = r->m->dev->memory;
     ida_steps *s = &r->a->steps;
@@ -311,29 +312,25 @@ static void record_step(const ida_run *r) {
         if (work != IDA_OK) st = work;
     }
     s->off = st != IDA_OK;
-    if (s->off) ida_log("steps of one token are queued op by op: %s", ida_last_error());
+    if (s->off) ida_log("steps of one token go op by op: %s", ida_last_error());
 }
 
 static ida_status recorded_step(ida_run *r, real *logits) {
     const ida_device *dev = r->m->dev;
     ida_acts *a = r->a;
     ida_steps *s = &a->steps;
-    const ida_step_key key = {r->m, r->m->prep_block, r->m->params, r->state->block, r->seqs.n};
-    bool moved = false, done = false;
+    const ida_step_key key = {r->m, r->m->prep_block, r->m->params, r->state->block, r->m->matrices, r->seqs.n};
+    bool moved = false;
     if (memcmp(&key, &s->key, sizeof key) != 0) {
         forget_steps(a);
         s->key = key;
         s->seen = 0;
     }
     IDA_TRY(upload_batch(r));
-    for (int round = 0; round < 2 && !done; round++) { /* the second time with a new recording */
-        if (!s->recording && s->seen > 0 && !s->off) record_step(r);
-        if (!s->recording) break;
-        IDA_TRY(dev->memory->replay(dev, s->recording, &r->seqs, &moved));
-        done = !moved;
-        if (moved) forget_steps(a);
-    }
-    if (!done) IDA_TRY(step_work(r)); /* the first one, which has the ops take what memory they need */
+    if (!s->recording && s->seen >= IDA_STEPS_BEFORE && !s->off) record_step(r);
+    if (s->recording) IDA_TRY(dev->memory->replay(dev, s->recording, &r->seqs, &moved));
+    if (moved) forget_steps(a); /* this step takes what memory it needs, the next one is recorded */
+    if (!s->recording) IDA_TRY(step_work(r));
     s->seen++;
     return ida_dev_download(dev, logits, a->wide, r->b->n_tokens * r->m->cfg.vocab_size * (int64_t)sizeof *logits);
 }

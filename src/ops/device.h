@@ -26,8 +26,8 @@ struct ida_device_memory {
     /* Bytes given out now, to ops too, and the most since the last reset_peak; -1 where the device does not tell. */
     void (*used)(const ida_device *dev, int64_t *now, int64_t *peak);
     void (*reset_peak)(const ida_device *dev);
-    /* Ops that come again with the same arguments, run by one call. record takes the device for the calling thread until
-     * record_end; what is queued between them does not run yet, and may neither allocate, nor copy to or from the host, nor have
+    /* Ops that come again with the same arguments, run by one call. record, when it returns IDA_OK, takes the device for the
+     * calling thread until record_end, which must follow. The ops called between them do not run yet; only ops may be, none with
      * other seqs than these. record_end: *out, for the caller to free, when `good`; else nothing is kept. replay runs it with
      * the same lengths and the positions of `seqs`; *moved: the scratch it was recorded with is gone, nothing was queued. */
     ida_status (*record)(const ida_device *dev, const ida_seqs *seqs);

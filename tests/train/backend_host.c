@@ -46,6 +46,8 @@ static ida_status not_recorded(void) {
 static ida_status queue(const ida_device *dev, const call *c, const ida_seqs *seqs) {
     IDA_TRY(broken());
     if (!recorded) return c->run(dev, c, seqs);
+    if (seqs && (seqs->n != recorded->n_seq || memcmp(seqs->cu, recorded->cu, (size_t)(seqs->n + 1) * sizeof *seqs->cu) != 0))
+        return fail(IDA_E_UNSUPPORTED, "two batches in a recording");
     if (recorded->n == MOST_CALLS || recorded->n == backend_host.fail_recorded)
         return fail(IDA_E_NOMEM, "no room in a recording");
     recorded->calls[recorded->n++] = *c;
@@ -128,6 +130,7 @@ static ida_status record(const ida_device *dev, const ida_seqs *seqs) {
     (void)dev;
     backend_host.records++;
     IDA_TRY(not_recorded());
+    if (backend_host.fail_record) return fail(IDA_E_NOMEM, "no room for a recording");
     if (seqs->n > MOST_SEQS) return fail(IDA_E_UNSUPPORTED, "too many sequences");
     recorded = calloc(1, sizeof *recorded);
     if (!recorded) return fail(IDA_E_NOMEM, "no memory for a recording");
@@ -144,16 +147,17 @@ static void record_free(const ida_device *dev, ida_recording *r) {
     free(r);
 }
 static ida_status record_end(const ida_device *dev, bool good, ida_recording **out) {
-    *out = good ? recorded : NULL;
-    if (!good) record_free(dev, recorded);
+    const bool bad = good && backend_host.fail_record_end;
+    *out = good && !bad ? recorded : NULL;
+    if (!*out) record_free(dev, recorded);
     recorded = NULL;
-    return IDA_OK;
+    return bad ? fail(IDA_E_NOMEM, "no room for a recording") : IDA_OK;
 }
 static ida_status replay(const ida_device *dev, ida_recording *r, const ida_seqs *seqs, bool *moved) {
     IDA_TRY(not_recorded());
     *moved = r->moves != backend_host.moves;
     if (*moved) return IDA_OK;
-    if (seqs->n != r->n_seq || memcmp(seqs->cu, r->cu, (size_t)(r->n_seq + 1) * sizeof *r->cu) != 0)
+    if (!seqs->pos0 || seqs->n != r->n_seq || memcmp(seqs->cu, r->cu, (size_t)(r->n_seq + 1) * sizeof *r->cu) != 0)
         return fail(IDA_E_UNSUPPORTED, "other lengths");
     backend_host.replays++;
     for (int64_t i = 0; i < r->n; i++) IDA_TRY(r->calls[i].run(dev, &r->calls[i], seqs));
@@ -178,13 +182,14 @@ static ida_status give(const ida_device *dev, void **out, int64_t bytes, const c
 static void take_back(const ida_device *dev, void *p) {
     (void)dev;
     if (!p) return;
+    if (recorded) abort();
     backend_host.live--;
     backend_host.bytes -= (int64_t)malloc_usable_size(p);
     free(p);
 }
 static ida_status zero(const ida_device *dev, void *p, int64_t bytes) {
     (void)dev;
-    IDA_TRY(broken());
+    IDA_TRY(not_recorded());
     memset(p, 0, (size_t)bytes);
     return IDA_OK;
 }
@@ -196,7 +201,7 @@ static ida_status copy(const ida_device *dev, void *to, const void *from, int64_
 }
 static ida_status sync(const ida_device *dev) {
     (void)dev;
-    return broken();
+    return not_recorded();
 }
 static ida_status available(const ida_device *dev, int64_t *left, int64_t *total) {
     (void)dev;

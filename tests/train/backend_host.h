@@ -16,6 +16,7 @@ typedef struct backend_host_control {
     int64_t records, replays;       /* calls that began a recording; runs of one */
     int64_t moves;                  /* a recording made before it changed says that the scratch moved */
     int64_t fail_recorded;          /* the op of a recording, counted from 0, that fails; -1 = none */
+    bool fail_record, fail_record_end;
 } backend_host_control;
 
 #endif

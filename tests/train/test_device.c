@@ -15,6 +15,7 @@
 
 #include "backend_host.h"
 #include "io/checkpoint.h"
+#include "model/acts.h"
 #include "ops/backend.h"
 #include "train/plan.h"
 #include "tiny_run.h"
@@ -272,9 +273,9 @@ static void a_session_goes_through_a_file_and_between_devices(void **state) {
     assert_int_equal(device->live, 0);
 }
 
-/* ---- steps that the device records. Two sequences at different positions take STEPS tokens each; in the middle of it the
+/* ---- steps that the device records. Two sequences at different positions take STEPS tokens each; with a recording there the
  * scratch moves, and a prompt that both take in one call comes between. A second pair of sequences follows with the same acts. */
-enum { STEPS = 8, PAIR = 2, PROMPT = 5 };
+enum { STEPS = IDA_STEPS_BEFORE + 4, MOVE = IDA_STEPS_BEFORE + 2, PAIR = 2, PROMPT = 5 };
 
 static ida_model *model_of(ida_mixer_kind kind, bool output_norm, bool hybrid) {
     ida_config c;
@@ -312,8 +313,8 @@ static void run_steps(const ida_model *m, bool profile, float *logits) {
         int32_t ids[PROMPT];
         for (int k = 0; k < PROMPT; k++) ids[k] = (7 * i + 11 * k + 1) % TINY_VOCAB;
         if (i % STEPS == 0) OK(ida_state_new(&m->cfg, m->dev, PAIR, &s[which]));
-        if (i % STEPS == 0 || i == STEPS / 2) feed_prompt(m, s[which], ids);
-        if (i == STEPS / 2) device->moves++;
+        if (i % STEPS == 0 || i == MOVE) feed_prompt(m, s[which], ids);
+        if (i == MOVE) device->moves++;
         const ida_batch b = {.n_tokens = PAIR, .ids = ids, .seqs = {.n = PAIR, .cu = cu}};
         OK(ida_model_forward(m, a, &b, s[which], NULL, logits + (size_t)i * PAIR * TINY_VOCAB, list, PAIR));
     }
@@ -338,8 +339,8 @@ static void recorded_steps_have_the_bits_of_steps_op_by_op(void **state) {
         assert_int_equal(device->records, 0);
         run_steps(m, false, other);
         assert_memory_equal(one, other, sizeof one);
-        /* of each state all but its first step; the move costs a new recording */
-        assert_int_equal(device->replays, cache ? 0 : 2 * (STEPS - 1));
+        /* of each state all but its first steps; the move costs one more and a new recording */
+        assert_int_equal(device->replays, cache ? 0 : 2 * (STEPS - IDA_STEPS_BEFORE) - 1);
         assert_int_equal(device->records, cache ? 0 : 3);
         ida_model_free(m);
         assert_int_equal(device->live, 0);
@@ -349,28 +350,34 @@ static void recorded_steps_have_the_bits_of_steps_op_by_op(void **state) {
 static int warnings;
 static void count_line(void *user, const char *line) {
     (void)user;
-    if (strstr(line, "op by op: ") && strstr(line, "no room in a recording")) warnings++;
+    if (strstr(line, "op by op: ") && strstr(line, "a recording")) warnings++;
 }
 
-/* The k-th op of a recording fails, for every k until none does: said once, and the steps go on without. */
+static void feed_steps(ida_session *s, float *logits) {
+    for (int32_t id = 1; id < IDA_STEPS_BEFORE + 4; id++) OK(ida_session_feed(s, &id, 1, logits));
+}
+
+/* The beginning, the end, or the k-th op of a recording fails, for every k until none does: said once, and the steps go on. */
 static void a_device_that_cannot_record_says_so_once_and_goes_on(void **state) {
     (void)state;
     ida_model *m = model_of(IDA_MIXER_INTERDOMAIN, false, false);
     float want[TINY_VOCAB], got[TINY_VOCAB];
     bool failed = true;
-    int k = 0;
+    int k = -2;
     ida_set_log(count_line, NULL);
     for (; failed; k++) {
         ida_session *s = NULL;
         warnings = 0;
         device->records = device->replays = 0;
-        device->fail_recorded = k;
+        device->fail_record = k == -2;
+        device->fail_record_end = k == -1;
+        device->fail_recorded = k < 0 ? -1 : k;
         OK(ida_session_create(m, &s));
-        for (int32_t id = 1; id < 7; id++) OK(ida_session_feed(s, &id, 1, got));
+        feed_steps(s, got);
         failed = device->replays == 0;
         assert_int_equal(device->records, 1);
         assert_int_equal(warnings, failed ? 1 : 0);
-        if (k == 0) memcpy(want, got, sizeof want);
+        if (k == -2) memcpy(want, got, sizeof want);
         assert_memory_equal(want, got, sizeof want);
         ida_session_free(s);
     }
@@ -387,8 +394,9 @@ static void a_lost_device_ends_a_recorded_step_and_nothing_is_left(void **state)
     ida_model *m = model_of(IDA_MIXER_S4D, false, false);
     ida_session *s = NULL;
     const int32_t id = 5;
+    float logits[TINY_VOCAB];
     OK(ida_session_create(m, &s));
-    for (int i = 0; i < 4; i++) OK(ida_session_feed(s, &id, 1, NULL));
+    feed_steps(s, logits);
     device->products = 0;
     device->fail_product = 3;
     device->break_there = true;
@@ -397,6 +405,47 @@ static void a_lost_device_ends_a_recorded_step_and_nothing_is_left(void **state)
     assert_int_equal(ida_session_position(s), 0);
     device->broken = device->break_there = false;
     device->fail_product = -1;
+    ida_session_free(s);
+    ida_model_free(m);
+    assert_int_equal(device->live, 0);
+}
+
+/* A session whose steps are recorded, then begun anew, loaded from a file, and on with other weights, against fresh ones. */
+static void a_recording_follows_the_session_and_the_weights(void **state) {
+    (void)state;
+    ida_model *m = model_of(IDA_MIXER_INTERDOMAIN, false, false);
+    ida_session *s = NULL, *fresh = NULL;
+    float want[TINY_VOCAB], got[TINY_VOCAB];
+    char file[200];
+    snprintf(file, sizeof file, "%s/recorded.bin", tiny_root());
+    OK(ida_mkdirs(tiny_root()));
+    OK(ida_session_create(m, &s));
+    feed_steps(s, want);
+    OK(ida_session_save(s, file));
+    ida_session_reset(s);
+    device->replays = 0;
+    feed_steps(s, got);
+    assert_true(device->replays > IDA_STEPS_BEFORE); /* from the first step on */
+    assert_memory_equal(want, got, sizeof want);
+
+    OK(ida_session_create(m, &fresh));
+    OK(ida_session_load(fresh, file));
+    feed_steps(fresh, want);
+    ida_session_free(fresh);
+    feed_steps(s, got);
+    assert_memory_equal(want, got, sizeof want);
+    OK(ida_session_load(s, file));
+    feed_steps(s, got);
+    assert_memory_equal(want, got, sizeof want);
+
+    OK(ida_model_init(m, 4));
+    OK(ida_model_prepare(m));
+    ida_session_reset(s);
+    feed_steps(s, got);
+    OK(ida_session_create(m, &fresh));
+    feed_steps(fresh, want);
+    assert_memory_equal(want, got, sizeof want);
+    ida_session_free(fresh);
     ida_session_free(s);
     ida_model_free(m);
     assert_int_equal(device->live, 0);
@@ -433,6 +482,7 @@ int main(void) {
         cmocka_unit_test(recorded_steps_have_the_bits_of_steps_op_by_op),
         cmocka_unit_test(a_device_that_cannot_record_says_so_once_and_goes_on),
         cmocka_unit_test(a_lost_device_ends_a_recorded_step_and_nothing_is_left),
+        cmocka_unit_test(a_recording_follows_the_session_and_the_weights),
     };
     return cmocka_run_group_tests_name("train/device", tests, find_device, clean);
 }

@@ -1,5 +1,5 @@
-/* cuda_device.h - what device.c, seqs.cu, linear.cu, cudnn_sdpa.c and table.cu share behind ida_cuda.priv. Other ops see
- * cuda_ops.h only. */
+/* cuda_device.h - what device.c, recording.c, seqs.cu, linear.cu, cudnn_sdpa.c and table.cu share behind ida_cuda.priv. Other
+ * ops see cuda_ops.h only. */
 #ifndef IDA_OPS_CUDA_DEVICE_H
 #define IDA_OPS_CUDA_DEVICE_H
 
@@ -30,11 +30,12 @@ typedef struct ida_cuda_priv {
     char label[16];       /* "cuda:0" */
     cudaMemPool_t pool;   /* NULL: cudaMalloc */
     void *scratch;
-    int64_t scratch_bytes, scratch_moves; /* how often it grew */
+    int64_t scratch_bytes, scratch_moves; /* how often the block was given up for a larger one */
     ida_cuda_staging staging;
     void *gemm_workspace; /* cuBLASLt's own */
     ida_cuda_seq_cache *seqs;
     ida_cuda_seq_entry *recorded; /* the batch that is being recorded; NULL: none is */
+    bool recorded_scratch;        /* an op of the recording uses scratch */
     ida_cuda_plans *plans;
 } ida_cuda_priv;
 
@@ -52,10 +53,11 @@ ida_status ida_cuda_alloc(const ida_device *dev, void **out, int64_t bytes, cons
 ida_status ida_cuda_upload(const ida_device *dev, void *to, const void *from_host, int64_t bytes);
 
 void ida_cuda_seqs_free(const ida_device *dev);
-/* Tables of seqs of their own, outside of the cache; the positions of seqs put in their place, where the lengths must be the same;
- * the end of them (NULL is legal). */
+/* Tables of seqs outside of the cache, for a recording. */
 ida_status ida_cuda_seqs_keep(const ida_device *dev, const ida_seqs *seqs, ida_cuda_seq_entry **out);
+/* The positions of seqs take the place of theirs; the lengths must be the same. */
 ida_status ida_cuda_seqs_reposition(const ida_device *dev, ida_cuda_seq_entry *e, const ida_seqs *seqs);
+/* NULL is legal. */
 void ida_cuda_seqs_drop(const ida_device *dev, ida_cuda_seq_entry *e);
 
 /* recording.c: these entries of ida_device_memory. */

@@ -2,7 +2,8 @@
  * element types. Every op of ops.def has its function ida_cuda_<op> here (the files are named as in ops/cpu); table.cu puts them
  * in the op table. Private to ops/cuda. C and CUDA.
  * Invariants: ops queue work on dev->stream and return; only sqsum, the downloads, and scratch or tables that grow wait. No float
- * atomics: bits depend on shapes, alignments and inputs only. Offsets are 64-bit. No op keeps a pointer after it returns. */
+ * atomics: bits depend on shapes, alignments and inputs only. Offsets are 64-bit. No op keeps a pointer after it returns, but in
+ * a recording (recording.c). */
 #ifndef IDA_OPS_CUDA_OPS_H
 #define IDA_OPS_CUDA_OPS_H
 

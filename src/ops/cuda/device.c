@@ -207,6 +207,7 @@ ida_status ida_cuda_scratch(const ida_device *dev, int64_t bytes, void **out) {
         IDA_TRY(ida_cuda_alloc(dev, &p->scratch, size, "the scratch of an op"));
         p->scratch_bytes = size;
     }
+    if (p->recorded && bytes > 0) p->recorded_scratch = true;
     *out = bytes > 0 ? p->scratch : NULL;
 #ifdef IDA_DEBUG
     if (bytes > 0) IDA_CUDA_TRY(cudaMemsetAsync(p->scratch, 0xFF, (size_t)bytes, ida_cuda_of(dev)->stream));

@@ -10,7 +10,7 @@
 #include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/vec.cuh"
 
-enum { THREADS = 256, MOST_THREADS = 512, SLICE = 4, ANY_CTAS = 1056, CLUSTER = 4, SPLIT_BELOW = 66 };
+enum { THREADS = 256, MOST_THREADS = 512, SLICE = 4, ANY_CTAS = 1056, CLUSTER = 4, SPLIT_BELOW = 66, DEFAULT_SHARED = 48 << 10 };
 
 namespace {
 
@@ -299,7 +299,12 @@ template <class T, int ROWS, int NV> ida_status launch_rows(const ida_cuda *c, s
     const int64_t each = vec_div_up(p.m, p.split), warps = vec_div_up(each, ROWS);
     p.rows = (int)(warps * ROWS);
     const int bytes = layout_of(&p).floats * (int)sizeof(float);
-    IDA_CUDA_TRY(cudaFuncSetAttribute(interdomain_step__rows<T, ROWS, NV>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+    if (bytes > DEFAULT_SHARED) { /* always the most there is: a recording may hold a launch of other sizes */
+        int most = 0;
+        IDA_CUDA_TRY(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, c->ordinal));
+        IDA_CUDA_TRY(
+            cudaFuncSetAttribute(interdomain_step__rows<T, ROWS, NV>, cudaFuncAttributeMaxDynamicSharedMemorySize, most));
+    }
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3((unsigned)(p.n_seq * p.g * p.split));
     config.blockDim = dim3((unsigned)(32 * warps));

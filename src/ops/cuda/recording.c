@@ -7,7 +7,8 @@
 struct ida_recording {
     cudaGraphExec_t exec;
     ida_cuda_seq_entry *seqs;
-    int64_t scratch_moves;
+    bool scratch; /* it uses some, */
+    int64_t scratch_moves; /* that of this count */
 };
 
 ida_status ida_cuda_record(const ida_device *dev, const ida_seqs *seqs) {
@@ -20,6 +21,7 @@ ida_status ida_cuda_record(const ida_device *dev, const ida_seqs *seqs) {
                              __FILE__, __LINE__);
     if (st == IDA_OK) {
         p->recorded = e; /* and the lock stays */
+        p->recorded_scratch = false;
         return IDA_OK;
     }
     ida_cuda_seqs_drop(dev, e);
@@ -40,11 +42,16 @@ ida_status ida_cuda_record_end(const ida_device *dev, bool good, ida_recording *
     if (good && st == IDA_OK) st = IDA_CALLOC(r, 1, "a recording");
     if (good && st == IDA_OK)
         st = ida_cuda_status((int)cudaGraphInstantiate(&r->exec, graph, 0), "a recording's making", __FILE__, __LINE__);
+    /* what it takes on the device it takes now, so that a run lacks nothing */
+    if (good && st == IDA_OK)
+        st = ida_cuda_status((int)cudaGraphUpload(r->exec, ida_cuda_of(dev)->stream), "a recording's upload", __FILE__, __LINE__);
     if (good && st == IDA_OK) {
         r->seqs = seqs;
+        r->scratch = p->recorded_scratch;
         r->scratch_moves = p->scratch_moves;
         *out = r;
     } else {
+        if (r && r->exec) (void)cudaGraphExecDestroy(r->exec);
         ida_free(r);
         ida_cuda_seqs_drop(dev, seqs);
     }
@@ -57,7 +64,7 @@ ida_status ida_cuda_record_end(const ida_device *dev, bool good, ida_recording *
 ida_status ida_cuda_replay(const ida_device *dev, ida_recording *r, const ida_seqs *seqs, bool *moved) {
     IDA_TRY(ida_cuda_enter(dev));
     ida_status st = IDA_OK;
-    *moved = r->scratch_moves != ida_cuda_priv_of(dev)->scratch_moves;
+    *moved = r->scratch && r->scratch_moves != ida_cuda_priv_of(dev)->scratch_moves;
     if (!*moved) st = ida_cuda_seqs_reposition(dev, r->seqs, seqs);
     if (!*moved && st == IDA_OK)
         st = ida_cuda_status((int)cudaGraphLaunch(r->exec, ida_cuda_of(dev)->stream), "a recording's run", __FILE__, __LINE__);
@@ -71,5 +78,6 @@ void ida_cuda_record_free(const ida_device *dev, ida_recording *r) {
     (void)cudaGraphExecDestroy(r->exec);
     ida_cuda_seqs_drop(dev, r->seqs);
     ida_free(r);
+    (void)cudaGetLastError(); /* else the next launch would be blamed for it */
     ida_cuda_leave(dev);
 }

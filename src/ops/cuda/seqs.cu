@@ -1,5 +1,5 @@
 /* seqs.cu - the offsets of a batch's sequences on the device, and the sequence of each token. The tables of the last few batches
- * are kept by content: within a step every layer asks for the same ones.
+ * are kept by content: within a step every layer asks for the same ones. Those of a recording are its own.
  * Invariant: an entry's tables are rewritten in stream order, so what was queued before still reads the old ones. */
 #include <string.h>
 
@@ -139,8 +139,9 @@ ida_status ida_cuda_seqs_reposition(const ida_device *dev, ida_cuda_seq_entry *e
     const bool lengths = seqs->n == n && seqs->pos0 && memcmp(e->host, seqs->cu, (size_t)(n + 1) * sizeof(int64_t)) == 0;
     IDA_FAIL_IF(!lengths, IDA_E_UNSUPPORTED, "%s: a recording was made of other lengths", ida_cuda_priv_of(dev)->label);
     if (memcmp(e->host + n + 1, seqs->pos0, (size_t)n * sizeof(int64_t)) == 0) return IDA_OK;
+    IDA_TRY(ida_cuda_upload(dev, (void *)(uintptr_t)e->tables.pos0, seqs->pos0, n * (int64_t)sizeof(int64_t)));
     memcpy(e->host + n + 1, seqs->pos0, (size_t)n * sizeof(int64_t));
-    return ida_cuda_upload(dev, (void *)(uintptr_t)e->tables.pos0, seqs->pos0, n * (int64_t)sizeof(int64_t));
+    return IDA_OK;
 }
 
 void ida_cuda_seqs_drop(const ida_device *dev, ida_cuda_seq_entry *e) {
