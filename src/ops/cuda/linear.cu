@@ -1,5 +1,5 @@
-/* linear.cu - y = x W^T (+ c), dx, dW (ops.h "linear") by cuBLASLt, and by a plain tiled kernel where cuBLASLt has no algorithm
- * (some odd sizes in bf16). Sums in fp32; float tensors are multiplied as floats, never as tf32.
+/* linear.cu - y = x W^T (+ c), dx, dW (ops.h "linear") by cuBLASLt, by a kernel of ours for few rows (linear_few.cu), and by a plain
+ * tiled one where cuBLASLt has no algorithm (some odd sizes in bf16). Sums in fp32; float tensors are multiplied as floats, never as tf32.
  *
  * cuBLASLt is column-major: a row-major [r,c] array is its c x r matrix with leading dimension c. All three products are
  * D (m x n) = A (m x k) B (k x n) + beta C:
@@ -13,6 +13,7 @@
 #include <cublasLt.h>
 
 #include "ops/cuda/cuda_device.h"
+#include "ops/cuda/linear_few.h"
 #include "ops/cuda/vec.cuh"
 
 typedef enum product { FWD, DX, DW } product;
@@ -237,6 +238,7 @@ static ida_status multiply(const ida_device *dev, product what, void *d, const v
 
 extern "C" ida_status ida_cuda_linear_fwd(const ida_device *dev, act *y, const act *x, const act *w, const act *c, int64_t n,
                                           int64_t in, int64_t out) {
+    if (ida_linear_few(dev, x, w, n, in, out)) return ida_linear_few_fwd(dev, y, x, w, c, n, in, out);
     return multiply(dev, FWD, y, w, x, c, out, n, in);
 }
 
