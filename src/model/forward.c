@@ -53,15 +53,34 @@ ida_s4d_args ida_run_s4d(const ida_run *r, const ida_shape *s, int64_t layer, co
     return x;
 }
 
-static ida_status project(const ida_run *r, const ida_shape *s, int64_t layer) {
+/* Products of the same xn [N,d]; w NULL = none. */
+typedef struct projection {
+    act *y;
+    const act *w;
+    int64_t out;
+} projection;
+/* Those whose weights and, for one token, whose outputs lie one after another are one product: a step waits for launches. */
+static ida_status project(const ida_run *r, const projection *p, int n) {
     const ida_device *dev = r->m->dev;
+    const int64_t tokens = r->b->n_tokens, d = r->m->cfg.d_model;
+    for (int i = 0, next; i < n; i = next) {
+        int64_t out = p[i].out;
+        for (next = i + 1; next < n && tokens == 1 && !ida_on_host(dev); next++) {
+            const bool follows = p[next].y == ida_act_at(dev, p[i].y, out) &&
+                                 p[next].w == ida_act_at(dev, (act *)(uintptr_t)p[i].w, out * d);
+            if (!p[i].w || !p[next].w || !follows) break;
+            out += p[next].out;
+        }
+        if (p[i].w) IDA_TRY(dev->ops->linear_fwd(dev, p[i].y, r->a->xn, p[i].w, NULL, tokens, d, out));
+    }
+    return IDA_OK;
+}
+static ida_status project_mixer(const ida_run *r, const ida_shape *s, int64_t layer) {
     const ida_layer_weights *w = &r->m->w.layers[layer];
     const ida_layer_acts *l = &r->a->layers[layer];
-    int64_t n = r->b->n_tokens, d = r->m->cfg.d_model;
-    if (s->query) IDA_TRY(dev->ops->linear_fwd(dev, l->q0, r->a->xn, w->wq, NULL, n, d, s->qw));
-    IDA_TRY(dev->ops->linear_fwd(dev, l->k0, r->a->xn, w->wk, NULL, n, d, s->kvw));
-    IDA_TRY(dev->ops->linear_fwd(dev, l->v0, r->a->xn, w->wv, NULL, n, d, s->kvw));
-    return w->wg ? dev->ops->linear_fwd(dev, l->g, r->a->xn, w->wg, NULL, n, d, s->ow) : IDA_OK;
+    const projection p[] = {
+        {l->q0, s->query ? w->wq : NULL, s->qw}, {l->k0, w->wk, s->kvw}, {l->v0, w->wv, s->kvw}, {l->g, w->wg, s->ow}};
+    return project(r, p, 4);
 }
 
 ida_stream ida_run_stream(const ida_run *r, const ida_shape *s, int64_t layer, int which, bool first) {
@@ -157,7 +176,7 @@ ida_status ida_run_layer_kept(const ida_run *r, int64_t layer) {
     ida_part_begin(a, IDA_PART_NORM);
     IDA_TRY(dev->ops->rmsnorm_fwd(dev, a->xn, a->rstd, l->x1, w->norm1, n, d, c->norm_eps));
     ida_part_begin(a, IDA_PART_GEMM);
-    IDA_TRY(project(r, &s, layer));
+    IDA_TRY(project_mixer(r, &s, layer));
     ida_part_begin(a, IDA_PART_MIXER);
     IDA_TRY(ida_run_core_inputs(r, &s, layer, true, &in));
     IDA_TRY(run_core(r, &s, layer, &in, &sl));
@@ -168,8 +187,7 @@ ida_status ida_run_layer_kept(const ida_run *r, int64_t layer) {
     ida_part_begin(a, IDA_PART_NORM);
     IDA_TRY(dev->ops->rmsnorm_fwd(dev, a->xn, a->rstd, l->x2, w->norm2, n, d, c->norm_eps));
     ida_part_begin(a, IDA_PART_GEMM);
-    IDA_TRY(dev->ops->linear_fwd(dev, l->gate, a->xn, w->gate, NULL, n, d, f));
-    return dev->ops->linear_fwd(dev, l->up, a->xn, w->up, NULL, n, d, f);
+    return project(r, (const projection[]){{l->gate, w->gate, f}, {l->up, w->up, f}}, 2);
 }
 
 static ida_status run_layer(const ida_run *r, int64_t layer) {

@@ -131,7 +131,7 @@ static void a_full_device_gives_everything_back_wherever_it_was_met(void **state
         assert_int_equal(device->live, 0);
     }
     assert_int_equal(st, IDA_OK);
-    assert_true(k > 30);
+    assert_true(k > 20);
     device->fail_alloc = -1;
 }
 
@@ -383,7 +383,7 @@ static void a_device_that_cannot_record_says_so_once_and_goes_on(void **state) {
     }
     device->fail_recorded = -1;
     ida_set_log(NULL, NULL);
-    assert_true(k > 30);
+    assert_true(k > 20);
     ida_model_free(m);
     assert_int_equal(device->live, 0);
 }

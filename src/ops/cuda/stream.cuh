@@ -1,6 +1,6 @@
 /* stream.cuh - what the kernels of convolution, RoPE, feature map and head norm share: the parts that are asked for, the walk
  * along tokens, the places of a thread's channels, sums of parameter gradients. Private to ops/cuda. Launches: stream_fwd.cu,
- * stream_bwd.cu (tuned head widths), stream_any.cu (all others).
+ * stream_bwd.cu (tuned head widths), stream_step.cu (one token a sequence), stream_any.cu (all others).
  *
  * The walk: L lanes, a walker, take one head along a run of tokens, one token at a time. A lane holds P channels of the first
  * half of the head's row and the P that RoPE pairs them with; a convolution's last inputs stay in its registers. Walkers are
@@ -50,6 +50,9 @@ typedef struct stream_cut {
 bool ida_stream_tuned(const ida_device *dev, const stream_call *c);
 ida_status ida_stream_fwd_tuned(const ida_device *dev, const stream_call *c);
 ida_status ida_stream_bwd_tuned(const ida_device *dev, const stream_call *c);
+/* Sequences of one token each (t: those of the call), and the convolution's new states (NULL = not wanted). */
+bool ida_stream_is_step(const stream_call *c, const ida_cuda_seqs *t);
+ida_status ida_stream_fwd_step(const ida_device *dev, const stream_call *c, float *state_out);
 /* Any width, slower, with scratch for what lies between the parts. */
 ida_status ida_stream_fwd_any(const ida_device *dev, const stream_call *c);
 ida_status ida_stream_bwd_any(const ida_device *dev, const stream_call *c);
