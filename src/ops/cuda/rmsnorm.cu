@@ -11,7 +11,7 @@
 
 namespace {
 
-enum { WARPS = 8, BLOCK = 512, ANY = 256 };
+enum { WARPS = 8, BLOCK = 512, ANY = 256, FEW = 16 /* rows */ };
 /* What the backward's grid is cut for; numbers of the code, not of the device, so that sums are the same anywhere. */
 enum { CHIP = 132, CHIP_WARPS = 32, BWD_ROWS = 4, FINISH_ROWS = 32 };
 
@@ -223,6 +223,7 @@ template <class T> void launch_fwd(const fwd_call<T> &c) {
     if (c.d % VEC<T> || pieces > 4 * BLOCK || !vec_aligned(c.y, c.x, c.g))
         rmsnorm_fwd__any_width<<<(unsigned)vec_div_up(c.n, WARPS), WARPS * 32, 0, c.stream>>>(c.y, c.rstd, c.x, c.g, c.n, c.d,
                                                                                               c.eps);
+    else if (c.n <= FEW && pieces <= BLOCK) fwd_by_block<T, 1>(c, pieces); /* all that counts is how soon it is done */
     else if (pieces <= 32) fwd_by_warp<T, 1>(c);
     else if (pieces <= 64) fwd_by_warp<T, 2>(c);
     else if (pieces <= 96) fwd_by_warp<T, 3>(c);
