@@ -1,5 +1,6 @@
-/* linear.cu - y = x W^T (+ c), dx, dW (ops.h "linear") by cuBLASLt, by a kernel of ours for few rows (linear_few.cu), and by a plain
- * tiled one where cuBLASLt has no algorithm (some odd sizes in bf16). Sums in fp32; float tensors are multiplied as floats, never as tf32.
+/* linear.cu - y = x W^T (+ c), dx, dW (ops.h "linear") by cuBLASLt, by a kernel of ours for few rows (linear_few.cu), and by a
+ * plain tiled one where cuBLASLt has no algorithm (some odd sizes in bf16). Sums in fp32; float tensors are multiplied as floats,
+ * never as tf32.
  *
  * cuBLASLt is column-major: a row-major [r,c] array is its c x r matrix with leading dimension c. All three products are
  * D (m x n) = A (m x k) B (k x n) + beta C:

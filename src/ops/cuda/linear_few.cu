@@ -1,6 +1,6 @@
-/* linear_few.cu - y = x W^T (+ c) for at most FEW rows of x in bf16: decoding, and the head of a prompt's last token. Bound by the
- * bytes of W, which are read once: a warp takes one row of W, or two, against all rows of x, 16 bytes a lane and UNROLL of them on
- * their way at once. Not here: all other products (linear.cu).
+/* linear_few.cu - y = x W^T (+ c) for at most IDA_LINEAR_FEW rows of x in bf16: decoding, and the head of a prompt's last token.
+ * Bound by the bytes of W, which are read once: a warp takes one row of W, or two, against all rows of x, 16 bytes a lane and
+ * UNROLL of them on their way at once. Not here: all other products (linear.cu).
  * Invariant: a sum's order depends on `in` only, so that a row of y does not depend on the rows beside it. */
 #include "ops/cuda/linear_few.h"
 

@@ -1,6 +1,6 @@
 /* stream_step.cu - convolution, RoPE, feature map and head norm of batches whose sequences have one token each, and the
- * convolution's new state in the same pass: decoding. A warp takes a head of a token; a lane holds the pairs of channels that RoPE
- * turns, (i, i + D/2) for i = lane, lane + 32, ... Row sums are in double, so that no finite row overflows.
+ * convolution's new state in the same pass: decoding. A warp takes a head of a token; a lane holds the pairs of channels that
+ * RoPE turns, (i, i + D/2) for i = lane, lane + 32, ... Row sums are in double, so that no finite row overflows.
  * Invariant: the state may be written where it is read: a lane has read its channels before it writes them. */
 #include <math.h>
 
