@@ -59,16 +59,17 @@ typedef struct projection {
     const act *w;
     int64_t out;
 } projection;
-/* Those whose weights and, for one token, whose outputs lie one after another are one product: a step waits for launches. */
+/* Those whose weights and, for one token, whose outputs lie one after another are one product: a step waits for launches. Which do
+ * depends on the size of the acts, and with it in f32, by the library's choice of an algorithm, the last bits. */
 static ida_status project(const ida_run *r, const projection *p, int n) {
     const ida_device *dev = r->m->dev;
     const int64_t tokens = r->b->n_tokens, d = r->m->cfg.d_model;
     for (int i = 0, next; i < n; i = next) {
         int64_t out = p[i].out;
         for (next = i + 1; next < n && tokens == 1 && !ida_on_host(dev); next++) {
-            const bool follows = p[next].y == ida_act_at(dev, p[i].y, out) &&
-                                 p[next].w == ida_act_at(dev, (act *)(uintptr_t)p[i].w, out * d);
-            if (!p[i].w || !p[next].w || !follows) break;
+            if (!p[i].w || !p[next].w || p[next].y != ida_act_at(dev, p[i].y, out) ||
+                p[next].w != ida_act_at(dev, (act *)(uintptr_t)p[i].w, out * d))
+                break;
             out += p[next].out;
         }
         if (p[i].w) IDA_TRY(dev->ops->linear_fwd(dev, p[i].y, r->a->xn, p[i].w, NULL, tokens, d, out));

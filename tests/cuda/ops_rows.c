@@ -59,8 +59,9 @@ static ida_status call_linear_bwd(const ida_device *dev, void *const *p, const v
 static const rows linear_rows[] = {
     {.n = 0, .d = 7, .v = 5},       {.n = 1, .d = 1, .v = 1},      {.n = 1, .d = 64, .v = 128},  {.n = 3, .d = 7, .v = 5},
     {.n = 129, .d = 64, .v = 192},  {.n = 37, .d = 768, .v = 257}, {.n = 512, .d = 256, .v = 256}, {.n = 64, .d = 2048, .v = 96},
-    {.n = 1, .d = 2056, .v = 2049}, {.n = 2, .d = 520, .v = 33},   {.n = 3, .d = 264, .v = 17}, {.n = 4, .d = 24, .v = 40},
-    {.n = 6, .d = 1032, .v = 15},   {.n = 7, .d = 2048, .v = 64},  {.n = 8, .d = 5504, .v = 31},  {.n = 9, .d = 64, .v = 1000},
+    {.n = 1, .d = 2056, .v = 2049}, {.n = 2, .d = 520, .v = 33},   {.n = 3, .d = 264, .v = 17},  {.n = 4, .d = 24, .v = 40},
+    {.n = 1, .d = 8, .v = 1},       {.n = 1, .d = 5504, .v = 65},  {.n = 4, .d = 5504, .v = 31}, {.n = 4, .d = 6152, .v = 9},
+    {.n = 3, .d = 16, .v = 0},      {.n = 2, .d = 2304, .v = 8},
     {.n = 5, .d = 64, .v = 1000},   {.n = 127, .d = 40, .v = 24},  {.n = 4096, .d = 32, .v = 48}, {.n = 130, .d = 36, .v = 500},
 };
 void check_linear_fwd(checker *c) {
@@ -129,7 +130,8 @@ static ida_status call_rmsnorm_bwd(const ida_device *dev, void *const *p, const 
 static const rows norm_rows[] = {
     {.n = 0, .d = 64},    {.n = 1, .d = 1},      {.n = 5, .d = 7},     {.n = 7, .d = 64},
     {.n = 301, .d = 768}, {.n = 67, .d = 2048},  {.n = 3001, .d = 64}, {.n = 9, .d = 4100},
-    {.n = 33, .d = 1027}, {.n = 1030, .d = 256}, {.n = 2, .d = 16384},
+    {.n = 33, .d = 1027}, {.n = 1030, .d = 256}, {.n = 2, .d = 16384}, {.n = 1, .d = 2048},
+    {.n = 16, .d = 776},  {.n = 17, .d = 768},   {.n = 2, .d = 4096},
 };
 void check_rmsnorm_fwd(checker *c) {
     for (size_t i = 0; i < sizeof norm_rows / sizeof *norm_rows; i++) {

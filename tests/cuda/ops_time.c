@@ -193,9 +193,9 @@ static void check_stream(checker *c, bool backward) {
         bool conv, rope, map, norm, bias;
     } parts[] = {{1, 1, 1, 0, 0}, {1, 1, 1, 1, 1}, {0, 0, 0, 1, 1}, {1, 1, 0, 1, 1}, {1, 0, 0, 1, 1},
                  {1, 0, 1, 0, 0}, {0, 1, 0, 0, 0}, {1, 0, 0, 0, 0}, {0, 0, 0, 0, 0}, {0, 0, 1, 1, 0}};
-    static const int64_t heads[][2] = {{1, 2}, {3, 64}, {2, 96}, {1, 128}, {12, 16}, {3, 13}};
+    static const int64_t heads[][2] = {{1, 2}, {3, 64}, {2, 96}, {1, 128}, {12, 16}, {3, 13}, {2, 192}, {1, 256}, {1, 70}};
     for (int i = 0; i < n_seq_sets; i++)
-        for (int j = 0; j < 6; j++)
+        for (int j = 0; j < (int)(sizeof heads / sizeof *heads); j++)
             for (size_t l = 0; l < sizeof parts / sizeof *parts; l++) {
                 walk w = {.set = &seq_sets[i],
                           .h = heads[j][0],

@@ -19,7 +19,7 @@ static ida_status fail(ida_status code, const char *text) { return host.fail(cod
 static ida_status broken(void) { return backend_host.broken ? fail(IDA_E_IO, "the device is lost") : IDA_OK; }
 
 /* ---- recordings */
-enum { MOST_CALLS = 128, MOST_SEQS = 8 };
+enum { MOST_CALLS = 128, MOST_SEQS = 16 };
 typedef struct call {
     ida_status (*run)(const ida_device *dev, const struct call *c, const ida_seqs *seqs);
     const void *p[4]; /* p[0] is written */

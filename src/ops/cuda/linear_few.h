@@ -4,7 +4,7 @@
 
 #include "ops/cuda/cuda_ops.h"
 
-enum { IDA_LINEAR_FEW = 8 }; /* rows */
+enum { IDA_LINEAR_FEW = 4 }; /* rows */
 
 /* Whether ida_linear_few_fwd takes it. */
 bool ida_linear_few(const ida_device *dev, const act *x, const act *w, int64_t n, int64_t in, int64_t out);

@@ -29,7 +29,7 @@ ida_status ida_cuda_stream_fwd(const ida_device *dev, act *y, const ida_stream_a
     ida_cuda_seqs t = {};
     IDA_TRY(call_of(dev, &c, a, seqs, &t));
     c.y = y;
-    if (ida_stream_is_step(&c, &t)) return ida_stream_fwd_step(dev, &c, c.parts & PART_CONV ? a->state_out : NULL);
+    if (ida_stream_is_step(&c, seqs)) return ida_stream_fwd_step(dev, &c, c.parts & PART_CONV ? a->state_out : NULL);
     if (c.n > 0) IDA_TRY(stream_fwd_call(dev, &c));
     if (!(c.parts & PART_CONV) || !a->state_out || seqs->n == 0) return IDA_OK;
     return ida_conv_final_states(dev, a->state_out, a->x, a->state_in, a->stride, &t, a->h * a->d);

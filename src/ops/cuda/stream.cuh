@@ -50,8 +50,8 @@ typedef struct stream_cut {
 bool ida_stream_tuned(const ida_device *dev, const stream_call *c);
 ida_status ida_stream_fwd_tuned(const ida_device *dev, const stream_call *c);
 ida_status ida_stream_bwd_tuned(const ida_device *dev, const stream_call *c);
-/* Sequences of one token each (t: those of the call), and the convolution's new states (NULL = not wanted). */
-bool ida_stream_is_step(const stream_call *c, const ida_cuda_seqs *t);
+/* Sequences of one token each, and the convolution's new states (NULL = not wanted). */
+bool ida_stream_is_step(const stream_call *c, const ida_seqs *seqs);
 ida_status ida_stream_fwd_step(const ida_device *dev, const stream_call *c, float *state_out);
 /* Any width, slower, with scratch for what lies between the parts. */
 ida_status ida_stream_fwd_any(const ida_device *dev, const stream_call *c);

@@ -58,13 +58,11 @@ template <class T, int PAIRS> __global__ void __launch_bounds__(32 * WARPS)
             sum += (double)v[p][e] * (double)v[p][e];
         }
     }
-    float scale = 1;
+    double scale = 1;
     if (c.parts & (PART_MAP | PART_NORM)) {
         sum = warp_sum(sum);
-        double r = 1;
-        if (c.parts & PART_MAP) r = 1 / sqrt(sum + (double)c.l2_eps);
-        if (c.parts & PART_NORM) r *= 1 / sqrt(sum * r * r / (double)c.d + (double)c.norm_eps);
-        scale = (float)r;
+        if (c.parts & PART_MAP) scale = 1 / sqrt(sum + (double)c.l2_eps);
+        if (c.parts & PART_NORM) scale *= 1 / sqrt(sum * scale * scale / (double)c.d + (double)c.norm_eps);
     }
     T *y = (T *)c.y + row * c.d;
 #pragma unroll
@@ -74,7 +72,7 @@ template <class T, int PAIRS> __global__ void __launch_bounds__(32 * WARPS)
 #pragma unroll
         for (int e = 0; e < 2; e++) {
             const int at = i + e * half;
-            float out = v[p][e] * scale;
+            float out = (float)((double)v[p][e] * scale);
             if (c.parts & PART_NORM) out = fmaf(out, c.gain[at], c.bias ? c.bias[head * c.d + at] : 0.0f);
             from_float(out, y + at);
         }
@@ -100,8 +98,11 @@ template <class T> ida_status launch_width(const ida_device *dev, const stream_c
 
 } // namespace
 
-bool ida_stream_is_step(const stream_call *c, const ida_cuda_seqs *t) {
-    return t->longest == 1 && t->n == t->n_tokens && c->d % 2 == 0 && c->d <= 2 * MOST_HALF && c->n <= INT32_MAX / c->h;
+bool ida_stream_is_step(const stream_call *c, const ida_seqs *seqs) {
+    if (c->parts == 0 || c->n == 0 || c->n != seqs->n || c->d % 2 || c->d > 2 * MOST_HALF || c->n > INT32_MAX / c->h) return false;
+    for (int64_t i = 0; i < seqs->n; i++)
+        if (seqs->cu[i + 1] - seqs->cu[i] != 1) return false;
+    return true;
 }
 
 ida_status ida_stream_fwd_step(const ida_device *dev, const stream_call *c, float *state_out) {
