@@ -80,9 +80,7 @@ static ida_status make_model(ida_bench_run *b, int64_t T, ida_model **out) {
     IDA_TRY(ida_bench_config(b, T, &cfg));
     IDA_TRY(ida_bench_device(b, &dev));
     json_object_set_new(b->top, "device", json_string(dev->name));
-    IDA_TRY(ida_model_new(&cfg, dev, NULL, out));
-    IDA_TRY(ida_model_init(*out, 42));
-    return ida_model_prepare(*out);
+    return ida_model_create_on(&cfg, dev, 42, out);
 }
 
 /* Step by step against one call, over n ids from position 0: last logits. *good when they differ by what the sums of fp32, or the

@@ -19,9 +19,7 @@ ida_status ida_bench_model_new(const ida_config *cfg, const ida_device *dev, int
     ida_status st;
     ida_bench_model *m = out;
     *m = (ida_bench_model){.T = T};
-    IDA_TRY_GOTO(ida_model_new(cfg, dev ? dev : ida_cpu_device(), NULL, &m->model));
-    IDA_TRY_GOTO(ida_model_init(m->model, 42));
-    IDA_TRY_GOTO(ida_model_prepare(m->model));
+    IDA_TRY_GOTO(ida_model_create_on(cfg, dev ? dev : ida_cpu_device(), 42, &m->model));
     IDA_TRY_GOTO(ida_acts_new(cfg, m->model->dev, B * T, B, kind, &m->acts));
     if (kind != IDA_ACTS_FORWARD) IDA_TRY_GOTO(IDA_DEV_CALLOC(m->model->dev, m->grads, m->model->table.block, "gradients"));
     IDA_TRY_GOTO(IDA_ALLOC(m->ids, B * T + 1, "token ids"));

@@ -77,11 +77,10 @@ static void plan(planner *p, ida_acts *a, ida_layer_acts *layers) {
     const ida_config *c = &a->cfg;
     ida_shape s0 = ida_layer_shape(c, 0);
     int64_t d = c->d_model, kvw = s0.kvw, h = s0.h, ow = 0;
-    bool any_softmax = false;
+    const bool any_softmax = ida_any_softmax(c);
     for (int64_t i = 0; i < c->n_layers; i++) {
         ida_shape s = ida_layer_shape(c, i);
         ow = s.ow > ow ? s.ow : ow;
-        any_softmax = any_softmax || s.softmax;
     }
     p->n = a->n_tokens;
     p->act_size = a->dev->act_size;

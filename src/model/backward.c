@@ -179,7 +179,7 @@ static ida_status run(backprop *p, act *dx0) {
     int64_t n = r->b->n_tokens, d = m->cfg.d_model;
     IDA_TRY(ida_run_layers(r));
     ida_part_begin(a, IDA_PART_NORM);
-    IDA_TRY(dev->ops->rmsnorm_fwd(dev, a->xn, a->rstd, a->x_last, m->w.norm, n, d, m->cfg.norm_eps));
+    IDA_TRY(ida_run_final_norm(r));
     ida_part_begin(a, IDA_PART_HEAD);
     IDA_TRY(head(p));
     ida_part_begin(a, IDA_PART_NORM);

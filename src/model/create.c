@@ -9,9 +9,13 @@
 ida_status ida_model_create(const ida_config *cfg, uint64_t seed, ida_model **out) {
     IDA_NEED(cfg);
     IDA_NEED(out);
+    return ida_model_create_on(cfg, ida_cpu_device(), seed, out);
+}
+
+ida_status ida_model_create_on(const ida_config *cfg, const ida_device *dev, uint64_t seed, ida_model **out) {
     ida_model *m = NULL;
     *out = NULL;
-    IDA_TRY(ida_model_new(cfg, ida_cpu_device(), NULL, &m));
+    IDA_TRY(ida_model_new(cfg, dev, NULL, &m));
     ida_status st = ida_model_init(m, seed);
     if (st == IDA_OK) st = ida_model_prepare(m);
     if (st != IDA_OK) {

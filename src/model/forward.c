@@ -238,7 +238,7 @@ ida_status ida_run_layers(ida_run *r) {
     return layers(r);
 }
 
-static ida_status final_norm(const ida_run *r) {
+ida_status ida_run_final_norm(const ida_run *r) {
     const ida_model *m = r->m;
     return m->dev->ops->rmsnorm_fwd(m->dev, r->a->xn, r->a->rstd, r->a->x_last, m->w.norm, r->b->n_tokens, m->cfg.d_model,
                                     m->cfg.norm_eps);
@@ -299,9 +299,7 @@ static bool recordable(const ida_run *r, const real *losses, const real *logits,
     if (!can || losses || !logits || n_rows != r->b->n_tokens || n_rows > a->wide_rows) return false;
     for (int64_t i = 0; i < n_rows; i++)
         if (logit_rows[i] != i) return false;
-    for (int64_t l = 0; l < r->m->cfg.n_layers; l++)
-        if (r->m->cfg.layer_mixer[l] == IDA_MIXER_SOFTMAX) return false;
-    return true;
+    return !ida_any_softmax(&r->m->cfg);
 }
 
 /* From the ids on the device to a->wide. */
@@ -310,7 +308,7 @@ static ida_status step_work(const ida_run *r) {
     const ida_acts *a = r->a;
     const int64_t n = r->b->n_tokens, v = r->m->cfg.vocab_size;
     IDA_TRY(layers(r));
-    IDA_TRY(final_norm(r));
+    IDA_TRY(ida_run_final_norm(r));
     IDA_TRY(dev->ops->linear_fwd(dev, a->logits, a->xn, r->m->w.lm_head, NULL, n, r->m->cfg.d_model, v));
     return dev->ops->from_act(dev, a->wide, a->logits, n * v);
 }
@@ -354,22 +352,15 @@ static ida_status recorded_step(ida_run *r, real *logits) {
     return ida_dev_download(dev, logits, a->wide, r->b->n_tokens * r->m->cfg.vocab_size * (int64_t)sizeof *logits);
 }
 
-static bool one_token_each(const ida_seqs *s) {
-    for (int64_t i = 0; i < s->n; i++)
-        if (s->cu[i + 1] - s->cu[i] != 1) return false;
-    return s->n > 0;
-}
-
 /* Cache room for what this batch appends. */
 static ida_status reserve_caches(const ida_config *c, ida_state *state, const ida_seqs *s) {
-    bool any = false;
-    for (int64_t l = 0; l < c->n_layers; l++) any = any || c->layer_mixer[l] == IDA_MIXER_SOFTMAX;
     int64_t need = 0;
-    for (int64_t i = 0; i < s->n && any; i++) {
+    if (!ida_any_softmax(c)) return IDA_OK;
+    for (int64_t i = 0; i < s->n; i++) {
         int64_t end = state->pos[i] + s->cu[i + 1] - s->cu[i];
         need = end > need ? end : need;
     }
-    return any ? ida_state_reserve(c, state, need) : IDA_OK;
+    return ida_state_reserve(c, state, need);
 }
 
 ida_status ida_model_forward(const ida_model *m, ida_acts *a, const ida_batch *b, ida_state *state, real *losses, real *logits,
@@ -380,7 +371,7 @@ ida_status ida_model_forward(const ida_model *m, ida_acts *a, const ida_batch *b
         IDA_TRY(reserve_caches(&m->cfg, state, &b->seqs));
         r.seqs.pos0 = state->pos;
         r.state_out = state->block;
-        r.step = m->prep && one_token_each(&b->seqs);
+        r.step = m->prep && ida_seqs_one_token_each(&b->seqs);
     }
     ida_parts_start(a);
     if (recordable(&r, losses, logits, logit_rows, n_rows)) {
@@ -388,7 +379,7 @@ ida_status ida_model_forward(const ida_model *m, ida_acts *a, const ida_batch *b
     } else {
         IDA_TRY(ida_run_layers(&r));
         ida_part_begin(a, IDA_PART_NORM);
-        IDA_TRY(final_norm(&r));
+        IDA_TRY(ida_run_final_norm(&r));
         ida_part_begin(a, IDA_PART_HEAD);
         if (losses) IDA_TRY(head_losses(&r, a->xn, losses));
         if (logits && n_rows > 0) IDA_TRY(head_logits(&r, a->xn, logits, logit_rows, n_rows));

@@ -68,6 +68,8 @@ struct ida_model {
 
 /* Model around a parameter block on dev: allocates it (params NULL, uninitialised values) or borrows it. */
 ida_status ida_model_new(const ida_config *cfg, const ida_device *dev, real *params, ida_model **out);
+/* ida_model_create on dev: initial values of a seed, ready to step. */
+ida_status ida_model_create_on(const ida_config *cfg, const ida_device *dev, uint64_t seed, ida_model **out);
 /* Fills the masters and the matrices from a host block laid out by the table. */
 ida_status ida_model_upload(ida_model *m, const real *host);
 /* Initial values (ida_param_init) in the masters and the matrices, the same on every device: they are made on the host. */

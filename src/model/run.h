@@ -17,6 +17,8 @@ typedef struct ida_run {
 
 /* Brings the batch to the device, then up to x_last. Positions in the state are not advanced yet. */
 ida_status ida_run_layers(ida_run *r);
+/* From x_last to xn, rstd. */
+ida_status ida_run_final_norm(const ida_run *r);
 /* Everything a layer keeps for its backward pass, from x1: all but SwiGLU and its product. */
 ida_status ida_run_layer_kept(const ida_run *r, int64_t layer);
 

@@ -35,6 +35,12 @@ static inline ida_shape ida_layer_shape(const ida_config *c, int64_t layer) {
     return s;
 }
 
+static inline bool ida_any_softmax(const ida_config *c) {
+    for (int64_t l = 0; l < c->n_layers; l++)
+        if (ida_layer_shape(c, l).softmax) return true;
+    return false;
+}
+
 /* Where the parts of one layer's state lie, in elements from the start of a sequence's block; -1 where there is none. */
 typedef struct ida_state_layout { int64_t x_re, x_im, conv_q, conv_k, conv_v, end; } ida_state_layout;
 

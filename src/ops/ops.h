@@ -38,6 +38,13 @@ typedef struct ida_seqs {
     const int64_t *pos0;   /* [S], host: position of each sequence's first token (RoPE, cache); NULL = all 0 */
 } ida_seqs;
 
+/* At least one sequence, and one token in each: a step. */
+static inline bool ida_seqs_one_token_each(const ida_seqs *s) {
+    for (int64_t i = 0; i < s->n; i++)
+        if (s->cu[i + 1] - s->cu[i] != 1) return false;
+    return s->n > 0;
+}
+
 typedef struct ida_ops ida_ops;
 typedef struct ida_device_memory ida_device_memory; /* ops/device.h */
 

@@ -286,9 +286,7 @@ static ida_model *model_of(ida_mixer_kind kind, bool output_norm, bool hybrid) {
     c.output_norm = output_norm;
     if (hybrid) c.layer_mixer[1] = IDA_MIXER_SOFTMAX;
     OK(ida_device_open("cuda", IDA_F32, &dev));
-    OK(ida_model_new(&c, dev, NULL, &m));
-    OK(ida_model_init(m, 3));
-    OK(ida_model_prepare(m));
+    OK(ida_model_create_on(&c, dev, 3, &m));
     return m;
 }
 

@@ -363,9 +363,10 @@ template <int C> VEC_DEV void rotate(float (&rows)[3][C]) {
     }
 }
 
+/* Of the call's width, which is 2 HALF at the most. */
 template <int HALF> static inline rope_freqs<HALF> stream_freqs(const stream_call *c) {
-    rope_freqs<HALF> f;
-    for (int i = 0; i < HALF; i++) f.f[i] = c->parts & PART_ROPE ? pow(c->theta, -2.0 * (double)i / (double)(2 * HALF)) : 0;
+    rope_freqs<HALF> f = {};
+    for (int i = 0; i < c->d / 2 && c->parts & PART_ROPE; i++) f.f[i] = pow(c->theta, -2.0 * (double)i / (double)c->d);
     return f;
 }
 

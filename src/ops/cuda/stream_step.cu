@@ -10,10 +10,6 @@ namespace {
 
 enum { WARPS = 4, MOST_HALF = 128 };
 
-struct step_freqs {
-    double f[MOST_HALF];
-};
-
 /* The convolution of channel i of sequence s, and its new state. */
 template <class T> VEC_DEV float convolved(const stream_call &c, float *state_out, int64_t s, int64_t i, int64_t width) {
     const float x = to_float(((const T *)c.x)[s * width + i]);
@@ -34,7 +30,7 @@ template <class T> VEC_DEV float convolved(const stream_call &c, float *state_ou
 
 /* PAIRS of channels a lane. */
 template <class T, int PAIRS> __global__ void __launch_bounds__(32 * WARPS)
-    stream_fwd__step(const __grid_constant__ stream_call c, float *state_out, const __grid_constant__ step_freqs freqs) {
+    stream_fwd__step(const __grid_constant__ stream_call c, float *state_out, const __grid_constant__ rope_freqs<MOST_HALF> freqs) {
     const int lane = (int)threadIdx.x & 31, half = (int)(c.d / 2);
     const int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32, s = row / c.h, head = row % c.h, width = c.h * c.d;
     if (s >= c.n) return;
@@ -80,10 +76,9 @@ template <class T, int PAIRS> __global__ void __launch_bounds__(32 * WARPS)
 }
 
 template <class T, int PAIRS> ida_status launch(const ida_device *dev, const stream_call *c, float *state_out) {
-    step_freqs freqs = {};
-    for (int i = 0; i < c->d / 2 && c->parts & PART_ROPE; i++) freqs.f[i] = pow(c->theta, -2.0 * (double)i / (double)c->d);
     const int64_t blocks = vec_div_up(c->n * c->h, WARPS);
-    stream_fwd__step<T, PAIRS><<<(unsigned)blocks, 32 * WARPS, 0, ida_cuda_of(dev)->stream>>>(*c, state_out, freqs);
+    stream_fwd__step<T, PAIRS>
+        <<<(unsigned)blocks, 32 * WARPS, 0, ida_cuda_of(dev)->stream>>>(*c, state_out, stream_freqs<MOST_HALF>(c));
     return IDA_CUDA_LAUNCHED("stream_fwd, one token a sequence");
 }
 
@@ -99,10 +94,8 @@ template <class T> ida_status launch_width(const ida_device *dev, const stream_c
 } // namespace
 
 bool ida_stream_is_step(const stream_call *c, const ida_seqs *seqs) {
-    if (c->parts == 0 || c->n == 0 || c->n != seqs->n || c->d % 2 || c->d > 2 * MOST_HALF || c->n > INT32_MAX / c->h) return false;
-    for (int64_t i = 0; i < seqs->n; i++)
-        if (seqs->cu[i + 1] - seqs->cu[i] != 1) return false;
-    return true;
+    return c->parts != 0 && c->d % 2 == 0 && c->d <= 2 * MOST_HALF && c->n <= INT32_MAX / c->h && c->n == seqs->n &&
+           ida_seqs_one_token_each(seqs);
 }
 
 ida_status ida_stream_fwd_step(const ida_device *dev, const stream_call *c, float *state_out) {
