@@ -125,7 +125,7 @@ static ida_status streams(backprop *p, const ida_shape *s, int64_t layer) {
         const ida_stream t = ida_run_stream(r, s, layer, i, false);
         const act *g = grad[i];
         ida_part_begin(a, IDA_PART_MIXER);
-        if (t.out != t.args.x) {
+        if (t.y != t.args.x) {
             IDA_TRY(dev->ops->stream_bwd(dev, a->dt, g, &t.args, &grads[i], &r->seqs));
             g = a->dt;
         }

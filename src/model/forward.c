@@ -59,8 +59,8 @@ typedef struct projection {
     const act *w;
     int64_t out;
 } projection;
-/* Those whose weights and, for one token, whose outputs lie one after another are one product: a step waits for launches. Which do
- * depends on the size of the acts, and with it in f32, by the library's choice of an algorithm, the last bits. */
+/* Those whose weights and, for one token, whose outputs lie one after another are one product: a step waits for launches. Which
+ * do depends on the size of the acts, and with it in f32, by the library's choice of an algorithm, the last bits. */
 static ida_status project(const ida_run *r, const projection *p, int n) {
     const ida_device *dev = r->m->dev;
     const int64_t tokens = r->b->n_tokens, d = r->m->cfg.d_model;
@@ -96,9 +96,9 @@ ida_stream ida_run_stream(const ida_run *r, const ida_shape *s, int64_t layer, i
          .gain = norm ? w->gk : NULL, .bias = w->bk},
         {.h = s->g, .x = l->v0, .conv_w = w->conv_v_w, .conv_b = w->conv_v_b, .gain = norm ? w->gv : NULL, .bias = w->bv},
     };
-    act *const out[3] = {r->a->q, r->a->k, r->a->v};
+    act *const y[3] = {r->a->q, r->a->k, r->a->v};
     const int64_t at[3] = {sl.conv_q, sl.conv_k, sl.conv_v};
-    ida_stream t = {.args = a[which], .out = out[which]};
+    ida_stream t = {.y = y[which], .args = a[which]};
     ida_stream_args *x = &t.args;
     x->d = s->dh;
     x->norm_eps = c->norm_eps;
@@ -107,20 +107,22 @@ ida_stream ida_run_stream(const ida_run *r, const ida_shape *s, int64_t layer, i
     x->state_out = first ? ida_state_at(r->state_out, at[which]) : NULL;
     x->stride = r->state ? r->state->stride : 0;
     /* The op may not alias; nothing to do leaves the projection itself, which nobody writes to. */
-    if (!x->conv_w && x->rope_theta == 0 && x->l2_eps == 0 && !x->gain) t.out = (act *)(uintptr_t)x->x;
+    if (!x->conv_w && x->rope_theta == 0 && x->l2_eps == 0 && !x->gain) t.y = (act *)(uintptr_t)x->x;
     return t;
 }
 
 ida_status ida_run_core_inputs(const ida_run *r, const ida_shape *s, int64_t layer, bool first, ida_core_in *in) {
     const ida_device *dev = r->m->dev;
-    act *out[3] = {0};
+    ida_stream streams[IDA_MOST_STREAMS] = {0};
+    act *y[3] = {0};
+    int n = 0;
     for (int i = s->query ? 0 : 1; i < 3; i++) {
         const ida_stream t = ida_run_stream(r, s, layer, i, first);
-        if (t.out != t.args.x) IDA_TRY(dev->ops->stream_fwd(dev, t.out, &t.args, &r->seqs));
-        out[i] = t.out;
+        if (t.y != t.args.x) streams[n++] = t;
+        y[i] = t.y;
     }
-    *in = (ida_core_in){out[0], out[1], out[2]};
-    return IDA_OK;
+    *in = (ida_core_in){y[0], y[1], y[2]};
+    return n > 0 ? dev->ops->stream_fwd(dev, streams, n, &r->seqs) : IDA_OK;
 }
 
 static ida_status run_core(const ida_run *r, const ida_shape *s, int64_t layer, const ida_core_in *in,

@@ -22,10 +22,9 @@ ida_status ida_run_final_norm(const ida_run *r);
 /* Everything a layer keeps for its backward pass, from x1: all but SwiGLU and its product. */
 ida_status ida_run_layer_kept(const ida_run *r, int64_t layer);
 
-/* The ways from the projections to the core's q, k, v. out == args.x where nothing is done on the way. */
-typedef struct ida_stream { ida_stream_args args; act *out; } ida_stream;
 typedef struct ida_core_in { const act *q, *k, *v; } ida_core_in;
-/* which: 0 q, 1 k, 2 v. first: the forward pass, which leaves the new convolution state. */
+/* The way from a projection to the core's q, k or v (which: 0, 1, 2). y == args.x where nothing is done on the way. first: the
+ * forward pass, which leaves the new convolution state. */
 ida_stream ida_run_stream(const ida_run *r, const ida_shape *s, int64_t layer, int which, bool first);
 ida_status ida_run_core_inputs(const ida_run *r, const ida_shape *s, int64_t layer, bool first, ida_core_in *in);
 /* The mixer's output as W_o sees it: normed and gated o. Either may be o itself. */

@@ -116,11 +116,14 @@ typedef ida_status ida_featmap_fwd_fn(const ida_device *dev, act *y, real *rinv,
 typedef ida_status ida_featmap_bwd_fn(const ida_device *dev, act *dx, const act *dy, const act *x, const real *rinv, int64_t n,
                                       int64_t h, int64_t d);
 
-/* -- stream (method steps 2 to 5 of one of q, k, v, in one pass): y = headnorm(featmap(rope(conv(x)))), each part only where
- *    asked: conv: conv_w not NULL; rope: rope_theta > 0; featmap: l2_eps > 0; headnorm: gain not NULL (bias may be NULL). The
- *    parts and their arguments are those of the ops above. x, y [N,H,D]; y may not alias x.
- *    bwd: dx = from dy; everything between x and y is formed again from x. Parameter gradients "+=", NULL with their parameter.
- *    No gradient reaches state_in. */
+/* -- stream (method steps 2 to 5 of q, k, v, in one pass): y = headnorm(featmap(rope(conv(x)))), each part only where asked:
+ *    conv: conv_w not NULL; rope: rope_theta > 0; featmap: l2_eps > 0; headnorm: gain not NULL (bias may be NULL). The parts and
+ *    their arguments are those of the ops above. x, y [N,H,D].
+ *    fwd: n streams of the same sequences, 1 <= n <= IDA_MOST_STREAMS, each of its own parts, H and D. Bit for bit what n calls
+ *    with one each give. No y aliases an x or another y; a stream's states are no other's.
+ *    bwd: of one; dx = from dy; everything between x and y is formed again from x. Parameter gradients "+=", NULL with their
+ *    parameter. No gradient reaches state_in. */
+enum { IDA_MOST_STREAMS = 3 };
 typedef struct ida_stream_args {
     int64_t h, d;
     const act *x;
@@ -130,8 +133,12 @@ typedef struct ida_stream_args {
     double rope_theta, l2_eps, norm_eps;
     const real *gain, *bias;
 } ida_stream_args;
+typedef struct ida_stream {
+    act *y;
+    ida_stream_args args;
+} ida_stream;
 typedef struct ida_stream_grads { real *conv_w, *conv_b, *gain, *bias; } ida_stream_grads;
-typedef ida_status ida_stream_fwd_fn(const ida_device *dev, act *y, const ida_stream_args *a, const ida_seqs *seqs);
+typedef ida_status ida_stream_fwd_fn(const ida_device *dev, const ida_stream *streams, int n, const ida_seqs *seqs);
 typedef ida_status ida_stream_bwd_fn(const ida_device *dev, act *dx, const act *dy, const ida_stream_args *a,
                                      const ida_stream_grads *g, const ida_seqs *seqs);
 

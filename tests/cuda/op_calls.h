@@ -92,16 +92,16 @@ static inline ida_stream_args stream_value(const problem *l, void *const *p) {
     return (ida_stream_args){.h = l->h, .d = l->d, .x = p[1], .norm_eps = 1e-5, .gain = p[2], .bias = p[3]};
 }
 OP_CALL(stream_key_fwd) {
-    const ida_stream_args a = stream_key(l, p);
-    return (void)n, dev->ops->stream_fwd(dev, p[0], &a, seqs);
+    const ida_stream s = {p[0], stream_key(l, p)};
+    return (void)n, dev->ops->stream_fwd(dev, &s, 1, seqs);
 }
 OP_CALL(stream_query_fwd) {
-    const ida_stream_args a = stream_query(l, p);
-    return (void)n, dev->ops->stream_fwd(dev, p[0], &a, seqs);
+    const ida_stream s = {p[0], stream_query(l, p)};
+    return (void)n, dev->ops->stream_fwd(dev, &s, 1, seqs);
 }
 OP_CALL(stream_value_fwd) {
-    const ida_stream_args a = stream_value(l, p);
-    return (void)n, dev->ops->stream_fwd(dev, p[0], &a, seqs);
+    const ida_stream s = {p[0], stream_value(l, p)};
+    return (void)n, dev->ops->stream_fwd(dev, &s, 1, seqs);
 }
 OP_CALL(stream_key_bwd) {
     const ida_stream_args a = stream_key(l, p);

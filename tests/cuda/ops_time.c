@@ -1,5 +1,6 @@
 /* ops_time.c - ops_check of the ops that look along a sequence: conv, rope, stream. */
 #include <math.h>
+#include <string.h>
 
 #include "ops_check.h"
 
@@ -125,7 +126,7 @@ void check_rope(checker *c) {
 }
 
 /* ---- stream */
-enum { S_Y, S_X, S_CW, S_CB, S_IN, S_OUT, S_GAIN, S_BIAS, S_DY, S_DCW, S_DCB, S_DGAIN, S_DBIAS };
+enum { S_Y, S_X, S_CW, S_CB, S_IN, S_OUT, S_GAIN, S_BIAS, S_FWD, S_DY = S_FWD, S_DCW, S_DCB, S_DGAIN, S_DBIAS };
 static ida_stream_args stream_of(const walk *w, void *const *p) {
     return (ida_stream_args){.h = w->h,
                              .d = w->d,
@@ -144,8 +145,35 @@ static ida_stream_args stream_of(const walk *w, void *const *p) {
 static ida_status call_stream_fwd(const ida_device *dev, void *const *p, const void *args) {
     const walk *w = args;
     const ida_seqs seqs = seqs_of(w);
-    const ida_stream_args a = stream_of(w, p);
-    return dev->ops->stream_fwd(dev, p[S_Y], &a, &seqs);
+    const ida_stream s = {p[S_Y], stream_of(w, p)};
+    return dev->ops->stream_fwd(dev, &s, 1, &seqs);
+}
+/* A list: the arrays of one stream after those of another, then a y of each that is made alone, before them: a state may be read
+ * and written. */
+typedef struct walks {
+    walk w[IDA_MOST_STREAMS];
+    int n;
+} walks;
+static ida_status call_streams_fwd(const ida_device *dev, void *const *p, const void *args) {
+    const walks *l = args;
+    const ida_seqs seqs = seqs_of(&l->w[0]);
+    ida_stream s[IDA_MOST_STREAMS];
+    for (int i = 0; i < l->n; i++) {
+        s[i] = (ida_stream){p[i * S_FWD + S_Y], stream_of(&l->w[i], p + i * S_FWD)};
+        ida_stream alone = {p[l->n * S_FWD + i], s[i].args};
+        alone.args.state_out = NULL;
+        IDA_TRY(dev->ops->stream_fwd(dev, &alone, 1, &seqs));
+    }
+    return dev->ops->stream_fwd(dev, s, l->n, &seqs);
+}
+static const char *as_alone(const kase *k, double *const *got) {
+    const walks *l = k->args;
+    for (int i = 0; i < l->n; i++) {
+        const int y = i * S_FWD + S_Y;
+        if (memcmp(got[y], got[l->n * S_FWD + i], (size_t)k->a[y].n * sizeof(double)) != 0)
+            return "not the bits of a call of its own";
+    }
+    return NULL;
 }
 static ida_status call_stream_bwd(const ida_device *dev, void *const *p, const void *args) {
     const walk *w = args;
@@ -164,21 +192,25 @@ static void maybe_add(kase *k, bool there, const char *name, int64_t n) {
     else absent(k);
 }
 
+static void stream_arrays(kase *k, const walk *w, bool backward) {
+    const int64_t width = w->h * w->d, all = set_tokens(w->set) * width;
+    out(k, backward ? "dx" : "y", ACT, all);
+    in(k, "x", ACT, all, 0.1, 1);
+    maybe_in(k, w->conv, "conv_w", 4 * width, 0, 0.5);
+    maybe_in(k, w->conv, "conv_b", width, 0, 0.5);
+    states_of(k, w, width);
+    maybe_in(k, w->norm, "gain", w->d, 1, 0.3);
+    maybe_in(k, w->bias, "bias", width, 0, 0.5);
+}
 static void stream_case(checker *c, const walk *w, bool backward) {
-    const int64_t n = set_tokens(w->set), width = w->h * w->d, all = n * width;
+    const int64_t width = w->h * w->d;
     kase k;
     begin_case(&k, c, backward ? call_stream_bwd : call_stream_fwd, w, "%s, h %d d %d,%s%s%s%s%s, %s", w->set->name, (int)w->h,
                (int)w->d, w->conv ? " conv" : "", w->rope ? " rope" : "", w->map ? " map" : "", w->norm ? " norm" : "",
                w->bias ? " bias" : "", states_name[w->states]);
-    out(&k, backward ? "dx" : "y", ACT, all);
-    in(&k, "x", ACT, all, 0.1, 1);
-    maybe_in(&k, w->conv, "conv_w", 4 * width, 0, 0.5);
-    maybe_in(&k, w->conv, "conv_b", width, 0, 0.5);
-    states_of(&k, w, width);
-    maybe_in(&k, w->norm, "gain", w->d, 1, 0.3);
-    maybe_in(&k, w->bias, "bias", width, 0, 0.5);
+    stream_arrays(&k, w, backward);
     if (backward) {
-        in(&k, "dy", ACT, all, 0.1, 1);
+        in(&k, "dy", ACT, set_tokens(w->set) * width, 0.1, 1);
         maybe_add(&k, w->conv, "dconv_w", 4 * width);
         maybe_add(&k, w->conv, "dconv_b", width);
         maybe_add(&k, w->norm, "dgain", w->d);
@@ -211,5 +243,46 @@ static void check_stream(checker *c, bool backward) {
                 stream_case(c, &w, backward);
             }
 }
-void check_stream_fwd(checker *c) { check_stream(c, false); }
+
+static void streams_case(checker *c, const walks *l, const char *name) {
+    kase k;
+    begin_case(&k, c, call_streams_fwd, l, "%s, %s, %d of h %d d %d and h %d d %d, %s", name, l->w[0].set->name, l->n,
+               (int)l->w[0].h, (int)l->w[0].d, (int)l->w[l->n - 1].h, (int)l->w[l->n - 1].d, states_name[l->w[0].states]);
+    k.extra = as_alone;
+    for (int i = 0; i < l->n; i++) stream_arrays(&k, &l->w[i], false);
+    for (int i = 0; i < l->n; i++) out(&k, "y alone", ACT, k.a[i * S_FWD + S_Y].n);
+    run_case(&k);
+}
+/* q, k and v in one call: steps and not. */
+static void check_streams(checker *c) {
+    /* heads of q, of k and v, width: whole blocks of rows and not; one that no tuned kernel and no step takes */
+    static const int64_t heads[][3] = {{12, 12, 64}, {4, 1, 64}, {3, 3, 128}, {6, 2, 96}, {2, 1, 256}, {5, 1, 6}, {3, 1, 13}};
+    for (int i = 0; i < n_seq_sets; i++)
+        for (int j = 0; j < (int)(sizeof heads / sizeof *heads); j++) {
+            const enum states st = (enum states)((i + j) % N_STATES);
+            const int64_t d = heads[j][2];
+            const walk q = {.set = &seq_sets[i], .h = heads[j][0], .d = d, .stride = 3 * heads[j][0] * d + 5, .states = st,
+                            .theta = 10000, .conv = true, .rope = d % 2 == 0, .map = true};
+            walk k = q, v, wide, none;
+            k.h = heads[j][1], k.stride = 3 * k.h * d + 2, k.norm = k.bias = true;
+            v = k;
+            v.rope = v.map = v.bias = false;
+            streams_case(c, &(walks){{q, k, v}, 3}, "q, k, v");
+            streams_case(c, &(walks){{k, v}, 2}, "k, v");
+            /* Of another width, base of RoPE and choice of states. */
+            wide = v;
+            wide.h = 2, wide.d = 192, wide.stride = 3 * 2 * 192, wide.states = STATE_SHARED;
+            wide.rope = true, wide.theta = 500000;
+            streams_case(c, &(walks){{q, wide, k}, 3}, "of two widths");
+            streams_case(c, &(walks){{wide, q}, 2}, "the wide one first");
+            /* One that is no step among those that are. */
+            none = k;
+            none.conv = none.rope = none.map = none.norm = none.bias = false, none.states = NO_STATE;
+            streams_case(c, &(walks){{q, none, v}, 3}, "one of no parts");
+        }
+}
+void check_stream_fwd(checker *c) {
+    check_stream(c, false);
+    check_streams(c);
+}
 void check_stream_bwd(checker *c) { check_stream(c, true); }

@@ -60,8 +60,10 @@ static ida_status headnorm_bwd(const ida_device *dev, act *dx, real *dg, real *d
                                const real *rstd, int64_t n, int64_t h, int64_t d) {
     return rounded(ida_ref_headnorm_bwd(ref(dev), dx, dg, db, dy, x, g, rstd, n, h, d), dx, n * h * d);
 }
-static ida_status stream_fwd(const ida_device *dev, act *y, const ida_stream_args *a, const ida_seqs *seqs) {
-    return rounded(ida_ref_stream_fwd(ref(dev), y, a, seqs), y, tokens(seqs) * a->h * a->d);
+static ida_status stream_fwd(const ida_device *dev, const ida_stream *streams, int n, const ida_seqs *seqs) {
+    ida_status st = ida_ref_stream_fwd(ref(dev), streams, n, seqs);
+    for (int i = 0; i < n; i++) st = rounded(st, streams[i].y, tokens(seqs) * streams[i].args.h * streams[i].args.d);
+    return st;
 }
 static ida_status stream_bwd(const ida_device *dev, act *dx, const act *dy, const ida_stream_args *a, const ida_stream_grads *g,
                              const ida_seqs *seqs) {

@@ -197,7 +197,7 @@ static void run_stream(const ida_device *dev, result *r, const shape *s) {
     a.rope_theta = s->variant & 2 ? 10000.0 : 0.0;
     a.l2_eps = s->variant & 4 ? 1e-5 : 0.0;
     if (norm) a.gain = gain, a.bias = carried ? bias : NULL;
-    ok(dev->ops->stream_fwd(dev, out_set(r, "y", all, 24.0 * EPS), &a, &q));
+    ok(dev->ops->stream_fwd(dev, &(ida_stream){out_set(r, "y", all, 24.0 * EPS), a}, 1, &q));
     const ida_stream_grads g = {conv ? out_add(r, "dconv_w", 4 * h * d, SUM(n)) : NULL,
                                 conv ? out_add(r, "dconv_b", h * d, SUM(n)) : NULL,
                                 norm ? out_add(r, "dgain", d, SUM(n * h)) : NULL,
@@ -384,6 +384,46 @@ static void L11_stream_matches_ref_with_every_choice_of_parts(void **state) {
                 check_op("stream", run_stream, &(shape){n[n_at], d[d_at], 3, (v + (int64_t)n_at) % LAYOUTS, v});
 }
 
+/* q, k, v, fewer heads in the last two; one state for in and out. Into out: y of the three, then their states. */
+static void qkv(const ida_device *dev, const ida_seqs *q, bool at_once, float *out) {
+    enum { D = 6, HQ = 4, HK = 2 };
+    const int64_t n = q->cu[q->n], heads[IDA_MOST_STREAMS] = {HQ, HK, HK};
+    ida_stream s[IDA_MOST_STREAMS];
+    for (int i = 0; i < IDA_MOST_STREAMS; i++, out += n * HQ * D) {
+        const int64_t w = heads[i] * D;
+        ida_stream_args a = {.h = heads[i], .d = D, .x = uniform(n * w, 1), .conv_w = uniform(4 * w, 2), .conv_b = uniform(w, 3)};
+        a.stride = 3 * w + 1;
+        if (i < 2) a.rope_theta = 10000.0, a.l2_eps = 1e-6;
+        if (i > 0) a.gain = uniform(D, 4), a.norm_eps = 1e-5;
+        if (i == 1) a.bias = uniform(w, 5);
+        s[i] = (ida_stream){out, a};
+    }
+    for (int i = 0; i < IDA_MOST_STREAMS; i++, out += q->n * (3 * HQ * D + 1)) {
+        randomise(out, q->n * s[i].args.stride, 6);
+        s[i].args.state_in = s[i].args.state_out = out;
+    }
+    if (at_once) ok(dev->ops->stream_fwd(dev, s, IDA_MOST_STREAMS, q));
+    for (int i = 0; i < IDA_MOST_STREAMS && !at_once; i++) ok(dev->ops->stream_fwd(dev, &s[i], 1, q));
+}
+static void check_streams(const ida_device *dev) {
+    for (int64_t kind = 0; kind < LAYOUTS; kind++)
+        for (int64_t n = 0; n < 8; n++) {
+            const ida_seqs q = layout(n, kind);
+            const int64_t size = IDA_MOST_STREAMS * (24 * n + 73 * q.n);
+            int mark = n_blocks;
+            float *want = floats(size, 0.0f), *got = floats(size, 0.0f);
+            qkv(dev, &q, false, want);
+            qkv(dev, &q, true, got);
+            assert_same_bits("q, k, v and their states", want, got, size);
+            release_from(mark);
+        }
+}
+static void L11_streams_in_one_call_are_those_of_three(void **state) {
+    (void)state;
+    check_streams(&ida_ref_device);
+    on_every_isa(check_streams);
+}
+
 static void L18_attention_matches_ref_for_any_head_width(void **state) {
     (void)state;
     static const int64_t d[] = {1, 3, 4, 8, 15, 16, 17, 24, 33, 64, 96, 128, 256, 512};
@@ -496,6 +536,7 @@ int main(void) {
         cmocka_unit_test(L11_conv_matches_ref_with_and_without_states),
         cmocka_unit_test(L11_rope_matches_ref_at_any_position),
         cmocka_unit_test(L11_stream_matches_ref_with_every_choice_of_parts),
+        cmocka_unit_test(L11_streams_in_one_call_are_those_of_three),
         cmocka_unit_test(L18_attention_matches_ref_for_any_head_width),
         cmocka_unit_test(L11_attention_matches_ref_at_block_edges_and_in_packs),
         cmocka_unit_test(sqsum_matches_ref_and_shows_every_non_finite_element),

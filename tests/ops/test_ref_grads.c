@@ -284,7 +284,7 @@ typedef struct stream_ctx { ida_stream_args a; double *y, *c; ida_seqs seqs; } s
 
 static double stream_loss(void *p) {
     stream_ctx *c = p;
-    assert_int_equal(ops->stream_fwd(dev, c->y, &c->a, &c->seqs), IDA_OK);
+    assert_int_equal(ops->stream_fwd(dev, &(ida_stream){c->y, c->a}, 1, &c->seqs), IDA_OK);
     return weigh(c->y, c->c, c->seqs.cu[c->seqs.n] * c->a.h * c->a.d);
 }
 

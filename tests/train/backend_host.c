@@ -26,7 +26,7 @@ typedef struct call {
     real *stat;
     int64_t n[3];
     double eps;
-    ida_stream_args stream;
+    ida_stream streams[IDA_MOST_STREAMS];
     ida_interdomain_args interdomain;
     ida_s4d_args s4d;
     ida_ssm_prep prep;
@@ -78,10 +78,12 @@ static ida_status headnorm(const ida_device *dev, act *y, real *rstd, const act 
     return queue(dev, &(call){.run = run_headnorm, .p = {y, x, g, b}, .stat = rstd, .n = {n, h, d}, .eps = eps}, NULL);
 }
 static ida_status run_stream(const ida_device *dev, const call *c, const ida_seqs *seqs) {
-    return ida_ref_ops.stream_fwd(dev, written(c), &c->stream, seqs);
+    return ida_ref_ops.stream_fwd(dev, c->streams, (int)c->n[0], seqs);
 }
-static ida_status stream(const ida_device *dev, act *y, const ida_stream_args *a, const ida_seqs *seqs) {
-    return queue(dev, &(call){.run = run_stream, .p = {y}, .stream = *a}, seqs);
+static ida_status stream(const ida_device *dev, const ida_stream *streams, int n, const ida_seqs *seqs) {
+    call c = {.run = run_stream, .n = {n}};
+    memcpy(c.streams, streams, (size_t)n * sizeof *streams);
+    return queue(dev, &c, seqs);
 }
 static ida_status run_swiglu(const ida_device *dev, const call *c, const ida_seqs *seqs) {
     (void)seqs;

@@ -7,7 +7,7 @@
  * bits depend neither on its batch mates nor on the split. */
 #include <cooperative_groups.h>
 
-#include "ops/cuda/cuda_ops.h"
+#include "ops/cuda/overlap.cuh"
 #include "ops/cuda/vec.cuh"
 
 enum { THREADS = 256, MOST_THREADS = 512, SLICE = 4, ANY_CTAS = 1056, CLUSTER = 4, SPLIT_BELOW = 66, DEFAULT_SHARED = 48 << 10 };
@@ -156,6 +156,7 @@ __global__ void __launch_bounds__(MOST_THREADS) interdomain_step__rows(const __g
     const int64_t task = blockIdx.x / (unsigned)p.split, s = task / p.g, g = task % p.g, m = p.m;
     const int row0 = rank * p.rows, first = row0 + warp * ROWS, r = (int)p.r, d = (int)p.d, width = (int)p.width;
     const int64_t base = s * p.stride + g * m * width;
+    next_may_begin();
     everyone_came<SPLIT>();
     for (int64_t i = (int64_t)threadIdx.x * 32; i < m * m; i += (int64_t)blockDim.x * 32) { /* G to L2 beside the state */
         asm volatile("prefetch.global.L2 [%0];" ::"l"(p.prep.g_re + g * m * m + i));
@@ -173,6 +174,13 @@ __global__ void __launch_bounds__(MOST_THREADS) interdomain_step__rows(const __g
             re[i][v] = valid ? *reinterpret_cast<const float4 *>(p.re + at) : make_float4(0, 0, 0, 0);
             im[i][v] = valid ? *reinterpret_cast<const float4 *>(p.im + at) : make_float4(0, 0, 0, 0);
         }
+    float lr[ROWS], li[ROWS], br[ROWS], bi[ROWS];
+#pragma unroll
+    for (int i = 0; i < ROWS; i++) {
+        const int64_t mode = g * m + (first + i < m ? first + i : 0);
+        lr[i] = p.prep.lam_re[mode], li[i] = p.prep.lam_im[mode], br[i] = p.prep.b_re[mode], bi[i] = p.prep.b_im[mode];
+    }
+    inputs_are_there();
     float4 z[NV];
 #pragma unroll
     for (int v = 0; v < NV; v++) {
@@ -187,10 +195,8 @@ __global__ void __launch_bounds__(MOST_THREADS) interdomain_step__rows(const __g
 #pragma unroll
     for (int i = 0; i < ROWS; i++) {
         if (first + i >= m) continue;
-        const int64_t mode = g * m + first + i;
-        const float lr = p.prep.lam_re[mode], li = p.prep.lam_im[mode], br = p.prep.b_re[mode], bi = p.prep.b_im[mode];
 #pragma unroll
-        for (int v = 0; v < NV; v++) advance4(re[i][v], im[i][v], lr, li, br, bi, z[v]);
+        for (int v = 0; v < NV; v++) advance4(re[i][v], im[i][v], lr[i], li[i], br[i], bi[i], z[v]);
     }
     const int64_t at = base + (int64_t)first * width;
     if (!SPLIT) store_state<ROWS, NV>(p.re + at, p.im + at, re, im, (int)m - first, width, lane);
@@ -295,7 +301,8 @@ template <class T> __global__ void __launch_bounds__(THREADS) interdomain_step__
     }
 }
 
-template <class T, int ROWS, int NV> ida_status launch_rows(const ida_cuda *c, step_params p) {
+template <class T, int ROWS, int NV> ida_status launch_rows(const ida_device *dev, step_params p) {
+    const ida_cuda *c = ida_cuda_of(dev);
     const int64_t each = vec_div_up(p.m, p.split), warps = vec_div_up(each, ROWS);
     p.rows = (int)(warps * ROWS);
     const int bytes = layout_of(&p).floats * (int)sizeof(float);
@@ -310,11 +317,12 @@ template <class T, int ROWS, int NV> ida_status launch_rows(const ida_cuda *c, s
     config.blockDim = dim3((unsigned)(32 * warps));
     config.dynamicSmemBytes = (size_t)bytes;
     config.stream = c->stream;
-    cudaLaunchAttribute cluster = {};
-    cluster.id = cudaLaunchAttributeClusterDimension;
-    cluster.val.clusterDim.x = (unsigned)p.split, cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
-    config.attrs = &cluster;
+    cudaLaunchAttribute attrs[1 + OVERLAP_ATTRS] = {};
+    attrs[0].id = cudaLaunchAttributeClusterDimension;
+    attrs[0].val.clusterDim.x = (unsigned)p.split, attrs[0].val.clusterDim.y = attrs[0].val.clusterDim.z = 1;
+    config.attrs = attrs;
     config.numAttrs = p.split > 1 ? 1 : 0;
+    may_overlap(dev, attrs, &config.numAttrs);
     return ida_cuda_status((int)cudaLaunchKernelEx(&config, interdomain_step__rows<T, ROWS, NV>, p), "interdomain_step", __FILE__,
                            __LINE__);
 }
@@ -332,8 +340,8 @@ template <class T> ida_status launch_step(const ida_device *dev, step_params p) 
                clusters = c->arch == 90; /* later chips run the code made for sm_80 */
     p.split = clusters && (tasks < SPLIT_BELOW || !fits_rows(&p, 1)) ? CLUSTER : 1;
     if (vectors && fits_rows(&p, p.split)) {
-        if (p.width > 128) return p.split > 1 ? launch_rows<T, 2, 2>(c, p) : launch_rows<T, 4, 2>(c, p);
-        return p.split > 1 ? launch_rows<T, 2, 1>(c, p) : launch_rows<T, 8, 1>(c, p);
+        if (p.width > 128) return p.split > 1 ? launch_rows<T, 2, 2>(dev, p) : launch_rows<T, 4, 2>(dev, p);
+        return p.split > 1 ? launch_rows<T, 2, 1>(dev, p) : launch_rows<T, 8, 1>(dev, p);
     }
     const int64_t ctas = vec_min(tasks, ANY_CTAS);
     void *work;

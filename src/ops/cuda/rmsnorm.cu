@@ -7,6 +7,7 @@
 #include <assert.h>
 #include <limits.h>
 
+#include "ops/cuda/overlap.cuh"
 #include "ops/cuda/vec.cuh"
 
 namespace {
@@ -26,6 +27,13 @@ template <class T, int K, bool WARP> __global__ void __launch_bounds__(WARP ? WA
     const int at = WARP ? (int)threadIdx.x & 31 : (int)threadIdx.x, team = WARP ? 32 : (int)blockDim.x, pieces = d / V;
     const int64_t row = WARP ? (int64_t)blockIdx.x * WARPS + threadIdx.x / 32 : blockIdx.x;
     if (row >= n) return;
+    constexpr bool STEP = !WARP && K == 1; /* launched so that it may overlap */
+    float gains[V];
+    if (STEP) {
+        next_may_begin();
+        if (at < pieces) load_real<V>(g + at * V, gains);
+        inputs_are_there();
+    }
     piece<T, V> p[K];
     float s = 0;
 #pragma unroll
@@ -60,11 +68,11 @@ template <class T, int K, bool WARP> __global__ void __launch_bounds__(WARP ? WA
     for (int k = 0; k < K; k++) {
         const int i = at + k * team;
         if (i >= pieces) continue;
-        float v[V], gv[V];
+        float v[V];
         unpack(p[k], v);
-        load_real<V>(g + i * V, gv);
+        if (!STEP) load_real<V>(g + i * V, gains);
 #pragma unroll
-        for (int e = 0; e < V; e++) v[e] = v[e] * r * gv[e];
+        for (int e = 0; e < V; e++) v[e] = v[e] * r * gains[e];
         store_floats(y + row * d + i * V, v);
     }
 }
@@ -205,6 +213,7 @@ template <class T> struct fwd_call {
     const float *g;
     int64_t n, d;
     double eps;
+    const ida_device *dev;
     cudaStream_t stream;
 };
 template <class T, int K> void fwd_by_warp(const fwd_call<T> &c) {
@@ -214,8 +223,12 @@ template <class T, int K> void fwd_by_warp(const fwd_call<T> &c) {
 /* Whole warps with K pieces a thread. */
 unsigned threads_of(int64_t pieces, int k) { return (unsigned)(vec_div_up(vec_div_up(pieces, k), 32) * 32); }
 template <class T, int K> void fwd_by_block(const fwd_call<T> &c, int64_t pieces) {
-    rmsnorm_fwd__in_registers<T, K, false>
-        <<<(unsigned)c.n, threads_of(pieces, K), 0, c.stream>>>(c.y, c.rstd, c.x, c.g, c.n, (int)c.d, c.eps);
+    if (K == 1)
+        launch_overlapping(c.dev, rmsnorm_fwd__in_registers<T, K, false>, (unsigned)c.n, threads_of(pieces, K), 0, c.y, c.rstd,
+                           c.x, c.g, c.n, (int)c.d, c.eps);
+    else
+        rmsnorm_fwd__in_registers<T, K, false>
+            <<<(unsigned)c.n, threads_of(pieces, K), 0, c.stream>>>(c.y, c.rstd, c.x, c.g, c.n, (int)c.d, c.eps);
 }
 
 template <class T> void launch_fwd(const fwd_call<T> &c) {
@@ -276,7 +289,7 @@ ida_status ida_cuda_rmsnorm_fwd(const ida_device *dev, act *y, real *rstd, const
     if (n == 0) return IDA_OK;
     IDA_CUDA_ACT(
         dev, T,
-        launch_fwd(fwd_call<T>{(T *)(void *)y, rstd, (const T *)(const void *)x, g, n, d, eps, ida_cuda_of(dev)->stream}));
+        launch_fwd(fwd_call<T>{(T *)(void *)y, rstd, (const T *)(const void *)x, g, n, d, eps, dev, ida_cuda_of(dev)->stream}));
     return IDA_CUDA_LAUNCHED("rmsnorm_fwd");
 }
 

@@ -31,6 +31,7 @@ typedef struct stream_call {
     const void *dy; /* bwd */
     void *dx;
     const float *conv_w, *conv_b, *state_in;
+    float *state_out; /* fwd of a step, or ida_conv_final_states after it; NULL = not wanted */
     int64_t stride;
     double theta;
     int sign; /* of RoPE's angle; fwd */
@@ -50,9 +51,9 @@ typedef struct stream_cut {
 bool ida_stream_tuned(const ida_device *dev, const stream_call *c);
 ida_status ida_stream_fwd_tuned(const ida_device *dev, const stream_call *c);
 ida_status ida_stream_bwd_tuned(const ida_device *dev, const stream_call *c);
-/* Sequences of one token each, and the convolution's new states (NULL = not wanted). */
+/* Sequences of one token each; calls of the same sequences, up to IDA_MOST_STREAMS, in one launch. */
 bool ida_stream_is_step(const stream_call *c, const ida_seqs *seqs);
-ida_status ida_stream_fwd_step(const ida_device *dev, const stream_call *c, float *state_out);
+ida_status ida_stream_fwd_steps(const ida_device *dev, const stream_call *c, int n);
 /* Any width, slower, with scratch for what lies between the parts. */
 ida_status ida_stream_fwd_any(const ida_device *dev, const stream_call *c);
 ida_status ida_stream_bwd_any(const ida_device *dev, const stream_call *c);

@@ -1,6 +1,7 @@
 /* swiglu.cu - y = SiLU(g) * u. Invariant: a thread reads all of its elements before it writes any, so aliases are safe. */
 #include "ops/cuda/cuda_ops.h"
 
+#include "ops/cuda/overlap.cuh"
 #include "ops/cuda/vec.cuh"
 
 namespace {
@@ -41,6 +42,8 @@ template <class T, int V> VEC_DEV void backward(T *dg, T *du, const piece<T, V> 
 
 /* PIECES pieces of V elements a thread, a block apart. The thread after the last whole piece does what is left, one by one. */
 template <class T, int V> __global__ void __launch_bounds__(THREADS) swiglu_fwd__pieces(T *y, const T *g, const T *u, int64_t n) {
+    next_may_begin();
+    inputs_are_there();
     const int64_t first = (int64_t)blockIdx.x * (THREADS * PIECES) + threadIdx.x, pieces = n / V;
     piece<T, V> gp[PIECES], up[PIECES];
 #pragma unroll
@@ -79,10 +82,10 @@ template <class T, int V> __global__ void __launch_bounds__(THREADS)
 /* One more than the whole pieces: the rest. */
 unsigned grid_of(int64_t n, int v) { return (unsigned)vec_div_up(n / v + (n % v != 0), THREADS * PIECES); }
 
-template <class T> void launch_fwd(T *y, const T *g, const T *u, int64_t n, cudaStream_t stream) {
+template <class T> void launch_fwd(const ida_device *dev, T *y, const T *g, const T *u, int64_t n) {
     constexpr int V = VEC<T>;
-    if (vec_aligned(y, g, u)) swiglu_fwd__pieces<T, V><<<grid_of(n, V), THREADS, 0, stream>>>(y, g, u, n);
-    else swiglu_fwd__pieces<T, 1><<<grid_of(n, 1), THREADS, 0, stream>>>(y, g, u, n);
+    if (vec_aligned(y, g, u)) launch_overlapping(dev, swiglu_fwd__pieces<T, V>, grid_of(n, V), THREADS, 0, y, g, u, n);
+    else launch_overlapping(dev, swiglu_fwd__pieces<T, 1>, grid_of(n, 1), THREADS, 0, y, g, u, n);
 }
 template <class T> void launch_bwd(T *dg, T *du, const T *dy, const T *g, const T *u, int64_t n, cudaStream_t stream) {
     constexpr int V = VEC<T>;
@@ -95,7 +98,7 @@ template <class T> void launch_bwd(T *dg, T *du, const T *dy, const T *g, const 
 ida_status ida_cuda_swiglu_fwd(const ida_device *dev, act *y, const act *g, const act *u, int64_t n) {
     if (n == 0) return IDA_OK;
     IDA_CUDA_ACT(dev, T,
-                 launch_fwd((T *)(void *)y, (const T *)(const void *)g, (const T *)(const void *)u, n, ida_cuda_of(dev)->stream));
+                 launch_fwd(dev, (T *)(void *)y, (const T *)(const void *)g, (const T *)(const void *)u, n));
     return IDA_CUDA_LAUNCHED("swiglu_fwd");
 }
 

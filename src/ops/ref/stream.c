@@ -1,5 +1,5 @@
-/* stream.c - convolution, RoPE, feature map and head norm of one of q, k, v, one op after another. Any host device: the parts are
- * taken from the device's own table. */
+/* stream.c - convolution, RoPE, feature map and head norm of q, k, v, one stream and one op after another. Any host device: the
+ * parts are taken from the device's own table. */
 #include "core/mem.h"
 #include "ops/ops.h"
 
@@ -48,12 +48,16 @@ static ida_status run(const ida_device *dev, real *y, const ida_stream_args *a, 
     return ops->headnorm_fwd(dev, out, p->rstd, p->mapped, a->gain, a->bias, n, a->h, a->d, a->norm_eps);
 }
 
-ida_status IDA_REF(stream_fwd)(const ida_device *dev, real *y, const ida_stream_args *a, const ida_seqs *seqs) {
+static ida_status forward(const ida_device *dev, const ida_stream *s, const ida_seqs *seqs) {
     passes p = {0};
-    if (seqs->cu[seqs->n] == 0 && !has_conv(a)) return IDA_OK;
-    ida_status st = run(dev, y, a, seqs, &p);
+    if (seqs->cu[seqs->n] == 0 && !has_conv(&s->args)) return IDA_OK;
+    ida_status st = run(dev, s->y, &s->args, seqs, &p);
     ida_free(p.block);
     return st;
+}
+ida_status IDA_REF(stream_fwd)(const ida_device *dev, const ida_stream *streams, int n, const ida_seqs *seqs) {
+    for (int i = 0; i < n; i++) IDA_TRY(forward(dev, &streams[i], seqs));
+    return IDA_OK;
 }
 
 static ida_status run_back(const ida_device *dev, real *dx, const real *dy, const ida_stream_args *a, const ida_stream_grads *g,
