@@ -1,5 +1,5 @@
-/* cuda_device.h - what device.c, recording.c, seqs.cu, linear.cu, cudnn_sdpa.c and table.cu share behind ida_cuda.priv. Other
- * ops see cuda_ops.h only. */
+/* cuda_device.h - what device.c, recording.c, seqs.cu, linear.cu, cudnn_sdpa.c and table.cu share behind ida_cuda.priv, and
+ * overlap.cuh for the ops of a step. Other ops see cuda_ops.h only. */
 #ifndef IDA_OPS_CUDA_DEVICE_H
 #define IDA_OPS_CUDA_DEVICE_H
 

@@ -29,7 +29,7 @@ typedef struct ida_cuda {
     bool bf16;                   /* act is bf16; else float */
     cudaStream_t stream;
     void *cublaslt;              /* cublasLtHandle_t */
-    void *priv;                  /* device.c's own: scratch block, sequence tables, plans */
+    void *priv;                  /* cuda_device.h: scratch block, sequence tables, plans */
 } ida_cuda;
 
 static inline ida_cuda *ida_cuda_of(const ida_device *dev) { return (ida_cuda *)(uintptr_t)dev; }

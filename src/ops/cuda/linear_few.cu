@@ -15,7 +15,8 @@ namespace {
 enum { THREADS = 512, WARPS = THREADS / 32, V = VEC<__nv_bfloat16> };
 /* Steps of one row on their way. Products take turns: a multiprocessor of 227 KB has room for one LONE and one GUEST, not for two
  * LONE. So each has one CTA of the product that runs and one of the next, and equal shares end at the same time; with two CTAs of
- * one product here and none there, the largest took 1.6 times as long. SHALLOW: where there is less shared memory. */
+ * one product here and none there, the largest took 1.6 times as long. (With several long rows of x the next one must wait.)
+ * SHALLOW: where there is less shared memory. */
 enum { LONE = 14, GUEST = 10, SHALLOW = 4 };
 
 /* Slots and x. R: rows of W a warp. */

@@ -38,13 +38,13 @@ static inline void may_overlap(const ida_device *dev, cudaLaunchAttribute *attrs
 template <class... P, class... A>
 static inline void launch_overlapping(const ida_device *dev, void (*kernel)(P...), unsigned grid, unsigned block, size_t shared,
                                       A &&...args) {
-    cudaLaunchAttribute attrs[OVERLAP_ATTRS];
+    cudaLaunchAttribute attrs[OVERLAP_ATTRS] = {};
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3(grid), config.blockDim = dim3(block), config.dynamicSmemBytes = shared;
     config.stream = ida_cuda_of(dev)->stream;
     config.attrs = attrs;
     may_overlap(dev, attrs, &config.numAttrs);
-    (void)cudaLaunchKernelEx(&config, kernel, P(std::forward<A>(args))...); /* IDA_CUDA_LAUNCHED tells */
+    (void)cudaLaunchKernelEx(&config, kernel, static_cast<P>(std::forward<A>(args))...); /* IDA_CUDA_LAUNCHED tells */
 }
 
 #endif

@@ -1,5 +1,5 @@
-/* ptx.cuh - instructions that tiles.h, attention.cuh and any_product.cuh share: asynchronous copies, ldmatrix, the matrix product
- * of a warp. sm_80 and later. Private to ops/cuda. */
+/* ptx.cuh - instructions that tiles.h, attention.cuh, any_product.cuh and linear_few.cu share: asynchronous copies, ldmatrix, the
+ * matrix product of a warp. sm_80 and later. Private to ops/cuda. */
 #ifndef IDA_OPS_CUDA_PTX_CUH
 #define IDA_OPS_CUDA_PTX_CUH
 
