@@ -14,6 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/file.h"
 #include "core/json.h"
 #include "core/mem.h"
 
@@ -50,7 +51,31 @@ static bool own_folder(char folder[PATH_MAX]) {
     return true;
 }
 
+/* The loader believes a file's headers: of one that is cut short it would touch what is not there. */
+static ida_status check_file(const char *path) {
+    ida_map m;
+    IDA_TRY(ida_map_open(path, &m));
+    ElfW(Ehdr) h;
+    bool whole = true; /* what is no shared object at all the loader says better */
+    if (m.size >= (int64_t)sizeof h && memcmp(m.data, ELFMAG, SELFMAG) == 0) {
+        const uint64_t size = (uint64_t)m.size;
+        memcpy(&h, m.data, sizeof h);
+        whole = h.e_shoff <= size && (uint64_t)h.e_shnum * h.e_shentsize <= size - h.e_shoff && h.e_phoff <= size &&
+                (uint64_t)h.e_phnum * h.e_phentsize <= size - h.e_phoff && h.e_phentsize == sizeof(ElfW(Phdr));
+        for (int i = 0; whole && i < h.e_phnum; i++) {
+            ElfW(Phdr) p;
+            memcpy(&p, m.data + h.e_phoff + (uint64_t)i * sizeof p, sizeof p);
+            whole = p.p_type != PT_LOAD || (p.p_offset <= size && p.p_filesz <= size - p.p_offset);
+        }
+    }
+    ida_map_close(&m);
+    IDA_FAIL_IF(!whole, IDA_E_UNSUPPORTED,
+                "the CUDA backend cannot be loaded: %s is cut short or damaged; build it again with make, or copy it again", path);
+    return IDA_OK;
+}
+
 static ida_status load_file(const char *path, void **so) {
+    IDA_TRY(check_file(path));
     *so = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     IDA_FAIL_IF(
         !*so, IDA_E_UNSUPPORTED,

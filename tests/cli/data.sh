@@ -39,7 +39,11 @@ works "an unbroken run" "$IDATTN" $PACK --out whole --json
 same "drops what came before" 10000 "$(value out.txt duplicates)"
 for s in 0.05 0.1 0.15 0.2; do
     # shellcheck disable=SC2086
-    timeout -s KILL $s "$IDATTN" $PACK --out broken --resume -q >out.txt 2>err.txt
+    "$IDATTN" $PACK --out broken --resume -q >out.txt 2>err.txt &
+    pid=$!
+    sleep $s
+    kill -KILL $pid 2>/dev/null
+    wait $pid 2>/dev/null # gone, and its lock with it
     [ -e broken ] && break
 done
 # shellcheck disable=SC2086

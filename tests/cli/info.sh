@@ -61,4 +61,14 @@ IDA_ISA=base "$IDATTN" doctor --json >out.txt
 matches "IDA_ISA lowers it" '"isa": "base"' "$(cat out.txt)"
 IDA_CUDA_BACKEND=/no/such.so "$IDATTN" doctor >out.txt
 matches "doctor says why there is no GPU" 'gpu.error .*IDA_CUDA_BACKEND names /no/such.so: No such file' "$(cat out.txt)"
+# A backend that is cut short, by much or little; one that is a pipe.
+size=$(wc -c <"$IDATTN")
+for n in 100 5000 $((size / 2)) $((size - 1)); do
+    head -c "$n" "$IDATTN" >cut.so
+    IDA_CUDA_BACKEND=./cut.so timeout 20 "$IDATTN" doctor >out.txt
+    matches "doctor goes on after a backend of $n bytes" 'gpu.error .*cut.so is cut short or damaged' "$(cat out.txt)"
+done
+mkfifo pipe.so
+IDA_CUDA_BACKEND=./pipe.so timeout 20 "$IDATTN" doctor >out.txt
+matches "doctor does not wait for a pipe" 'gpu.error .*pipe.so: it is a device or pipe' "$(cat out.txt)"
 finish
