@@ -54,7 +54,7 @@ static bool own_folder(char folder[PATH_MAX]) {
 /* The loader believes a file's headers: of one that is cut short it would touch what is not there. */
 static ida_status check_file(const char *path) {
     ida_map m;
-    IDA_TRY(ida_map_open(path, &m));
+    if (ida_map_open(path, &m) != IDA_OK) return ida_fail_prefix(IDA_E_UNSUPPORTED, "the CUDA backend cannot be loaded");
     ElfW(Ehdr) h;
     bool whole = true; /* what is no shared object at all the loader says better */
     if (m.size >= (int64_t)sizeof h && memcmp(m.data, ELFMAG, SELFMAG) == 0) {
