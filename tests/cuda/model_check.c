@@ -33,6 +33,7 @@
 #include "core/rng.h"
 #include "io/checkpoint.h"
 #include "model/acts.h"
+#include "model/shape.h"
 #include "ops/backend.h"
 #include "rounded.h"
 
@@ -383,8 +384,7 @@ static int run_steps(const ida_model *m, bool profile, int64_t n, int steps, flo
 }
 static void check_steps_of(check *c, const ida_model *m, int64_t n, int steps) {
     const int64_t all = 2 * n * (steps * VOCAB + ida_state_stride(&m->cfg));
-    bool softmax = false;
-    for (int64_t l = 0; l < m->cfg.n_layers; l++) softmax = softmax || m->cfg.layer_mixer[l] == IDA_MIXER_SOFTMAX;
+    const bool softmax = ida_any_softmax(&m->cfg);
     float *one = must_alloc(all, sizeof *one), *other = must_alloc(all, sizeof *other);
     const int none = run_steps(m, true, n, steps, one), recorded = run_steps(m, false, n, steps, other);
     int64_t wild = 0;
