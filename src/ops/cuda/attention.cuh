@@ -157,13 +157,6 @@ template <int DP> ATTN_DEV void store_rows16(const float (&x)[DP / 8][4], float 
     __syncwarp();
 }
 
-/* Bytes of shared memory that a CTA may ask for. */
-static inline int attn_shared_limit(const ida_device *dev) {
-    int most = 0;
-    return cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, ida_cuda_of(dev)->ordinal) == cudaSuccess
-               ? most
-               : 49152;
-}
 /* Shared memory beyond 48 KiB has to be asked for. */
 template <class K> static inline ida_status attn_allow_shared(K *kernel, int bytes) {
     if (bytes <= 48 * 1024) return IDA_OK;

@@ -250,7 +250,7 @@ template <int DP, int WARPS> static ida_status launch(const ida_device *dev, con
 }
 
 template <int DP> static ida_status launch_for(const ida_device *dev, const attn_params *p) {
-    const int most = attn_shared_limit(dev);
+    const int most = ida_cuda_of(dev)->most_shared;
     return dq_shared<DP, 8>::BYTES <= most && dkv_shared<DP, 8>::BYTES <= most ? launch<DP, 8>(dev, p) : launch<DP, 4>(dev, p);
 }
 

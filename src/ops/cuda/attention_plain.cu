@@ -189,7 +189,7 @@ template <class T, int B> static __global__ void __launch_bounds__(THREADS)
 enum { FWD_ARRAYS = 3, DQ_ARRAYS = 5, DKV_ARRAYS = 6 };
 
 int attn_plain_tile(const ida_device *dev, int64_t d, bool bwd) {
-    const int arrays = bwd ? DKV_ARRAYS : FWD_ARRAYS, most = attn_shared_limit(dev);
+    const int arrays = bwd ? DKV_ARRAYS : FWD_ARRAYS, most = ida_cuda_of(dev)->most_shared;
     return shared_bytes<32>(d, arrays) <= most ? 32 : shared_bytes<8>(d, arrays) <= most ? 8 : 0;
 }
 

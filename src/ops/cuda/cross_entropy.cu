@@ -174,10 +174,9 @@ template <class T, int THREADS> ida_status launch(const ida_device *dev, float *
     const int64_t pieces = vocab / VEC<T>;
     /* At least one warp; no thread without a piece in rows shorter than a block's round. */
     const unsigned threads = (unsigned)vec_min(THREADS, vec_max(1, vec_div_up(pieces, 32)) * 32);
-    int most = 0, kept = 0;
+    int kept = 0;
     if (scale != 0) {
-        IDA_CUDA_TRY(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, c->ordinal));
-        kept = (int)vec_min(pieces, (most - 1024) / 16); /* 1024: the kernel's own and the system's */
+        kept = (int)vec_min(pieces, (c->most_shared - 1024) / 16); /* 1024: the kernel's own and the system's */
         IDA_CUDA_TRY(cudaFuncSetAttribute(cross_entropy__block_per_row<T, THREADS>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                           kept * 16));
     }

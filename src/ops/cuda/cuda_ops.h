@@ -26,6 +26,7 @@ typedef struct ida_cuda_seqs {
 typedef struct ida_cuda {
     ida_device base;             /* first: a const ida_device * of this backend points to an ida_cuda */
     int ordinal, arch;           /* of the code that runs (arch.h): 90 = made for sm_90a, else 80 */
+    int sms, most_shared;        /* multiprocessors; bytes of shared memory that a CTA can have, if the kernel asks */
     bool bf16;                   /* act is bf16; else float */
     cudaStream_t stream;
     void *cublaslt;              /* cublasLtHandle_t */

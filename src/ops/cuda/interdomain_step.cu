@@ -306,12 +306,9 @@ template <class T, int ROWS, int NV> ida_status launch_rows(const ida_device *de
     const int64_t each = vec_div_up(p.m, p.split), warps = vec_div_up(each, ROWS);
     p.rows = (int)(warps * ROWS);
     const int bytes = layout_of(&p).floats * (int)sizeof(float);
-    if (bytes > DEFAULT_SHARED) { /* always the most there is: a recording may hold a launch of other sizes */
-        int most = 0;
-        IDA_CUDA_TRY(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, c->ordinal));
-        IDA_CUDA_TRY(
-            cudaFuncSetAttribute(interdomain_step__rows<T, ROWS, NV>, cudaFuncAttributeMaxDynamicSharedMemorySize, most));
-    }
+    if (bytes > DEFAULT_SHARED) /* always the most there is: a recording may hold a launch of other sizes */
+        IDA_CUDA_TRY(cudaFuncSetAttribute(interdomain_step__rows<T, ROWS, NV>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                          c->most_shared));
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3((unsigned)(p.n_seq * p.g * p.split));
     config.blockDim = dim3((unsigned)(32 * warps));

@@ -23,12 +23,6 @@ enum { LONE = 14, GUEST = 10, SHALLOW = 4 };
 template <int R, int DEPTH> int64_t shared_bytes(int64_t n, int64_t in) {
     return R * DEPTH * THREADS * (int64_t)sizeof(uint4) + n * in * (int64_t)sizeof(__nv_bfloat16);
 }
-/* The most that a CTA can have. */
-int64_t most_shared(const ida_device *dev) {
-    int most = 0;
-    const int ordinal = ida_cuda_of(dev)->ordinal;
-    return cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, ordinal) == cudaSuccess ? most : 0;
-}
 /* Rows of W a warp for n rows of x. */
 constexpr int rows_for(int64_t n) { return n > 2 ? 2 : 1; }
 
@@ -121,32 +115,33 @@ template <int N, int R, int DEPTH> __global__ void __maxnreg__(N > 1 ? 64 : 48)
 
 template <int N, int DEPTH>
 ida_status launch_deep(const ida_device *dev, __nv_bfloat16 *y, const __nv_bfloat16 *x, const __nv_bfloat16 *w,
-                       const __nv_bfloat16 *c, int64_t in, int64_t out, int64_t most) {
+                       const __nv_bfloat16 *c, int64_t in, int64_t out) {
     constexpr int R = rows_for(N);
+    const ida_cuda *cuda = ida_cuda_of(dev);
     const size_t bytes = (size_t)shared_bytes<R, DEPTH>(N, in);
-    int sms = 0;
-    IDA_CUDA_TRY(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, ida_cuda_of(dev)->ordinal));
-    IDA_CUDA_TRY(cudaFuncSetAttribute(linear__few_rows<N, R, DEPTH>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)most));
-    const unsigned blocks = (unsigned)vec_min(vec_div_up(out, R), sms);
+    IDA_CUDA_TRY(cudaFuncSetAttribute(linear__few_rows<N, R, DEPTH>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                      cuda->most_shared));
+    const unsigned blocks = (unsigned)vec_min(vec_div_up(out, R), cuda->sms);
     launch_overlapping(dev, linear__few_rows<N, R, DEPTH>, blocks, THREADS, bytes, y, x, w, c, (int)out, (int)(in / V));
     return IDA_CUDA_LAUNCHED("linear, few rows");
 }
 template <int N> ida_status launch(const ida_device *dev, __nv_bfloat16 *y, const __nv_bfloat16 *x, const __nv_bfloat16 *w,
                                    const __nv_bfloat16 *c, int64_t in, int64_t out) {
     constexpr int R = rows_for(N), LONG = LONE / R, SHORT = GUEST / R, LEAST = SHALLOW / R;
-    const int64_t most = most_shared(dev);
+    const int most = ida_cuda_of(dev)->most_shared;
     ida_cuda_priv *priv = ida_cuda_priv_of(dev);
     priv->lone_product = !priv->lone_product;
-    if (priv->lone_product && shared_bytes<R, LONG>(N, in) <= most) return launch_deep<N, LONG>(dev, y, x, w, c, in, out, most);
-    if (shared_bytes<R, SHORT>(N, in) <= most) return launch_deep<N, SHORT>(dev, y, x, w, c, in, out, most);
-    return launch_deep<N, LEAST>(dev, y, x, w, c, in, out, most);
+    if (priv->lone_product && shared_bytes<R, LONG>(N, in) <= most) return launch_deep<N, LONG>(dev, y, x, w, c, in, out);
+    if (shared_bytes<R, SHORT>(N, in) <= most) return launch_deep<N, SHORT>(dev, y, x, w, c, in, out);
+    return launch_deep<N, LEAST>(dev, y, x, w, c, in, out);
 }
 
 } // namespace
 
 bool ida_linear_few(const ida_device *dev, const act *x, const act *w, int64_t n, int64_t in, int64_t out) {
-    return ida_cuda_of(dev)->bf16 && n >= 1 && n <= IDA_LINEAR_FEW && in >= V && in % V == 0 && in <= 1 << 20 && out >= 1 &&
-           out <= INT32_MAX / 2 && vec_aligned(x, w) && shared_bytes<1, SHALLOW>(n, in) <= most_shared(dev);
+    const ida_cuda *cuda = ida_cuda_of(dev);
+    return cuda->bf16 && n >= 1 && n <= IDA_LINEAR_FEW && in >= V && in % V == 0 && in <= 1 << 20 && out >= 1 &&
+           out <= INT32_MAX / 2 && vec_aligned(x, w) && shared_bytes<1, SHALLOW>(n, in) <= cuda->most_shared;
 }
 
 ida_status ida_linear_few_fwd(const ida_device *dev, act *y_, const act *x_, const act *w_, const act *c_, int64_t n, int64_t in,

@@ -27,11 +27,11 @@ template <class T, int K, bool WARP> __global__ void __launch_bounds__(WARP ? WA
     const int at = WARP ? (int)threadIdx.x & 31 : (int)threadIdx.x, team = WARP ? 32 : (int)blockDim.x, pieces = d / V;
     const int64_t row = WARP ? (int64_t)blockIdx.x * WARPS + threadIdx.x / 32 : blockIdx.x;
     if (row >= n) return;
-    constexpr bool STEP = !WARP && K == 1; /* launched so that it may overlap */
+    constexpr bool AHEAD = !WARP && K == 1; /* gains are read before x is there */
     float gains[V];
-    if (STEP) {
+    if (!WARP) { /* launched so that it may overlap */
         next_may_begin();
-        if (at < pieces) load_real<V>(g + at * V, gains);
+        if (AHEAD && at < pieces) load_real<V>(g + at * V, gains);
         inputs_are_there();
     }
     piece<T, V> p[K];
@@ -70,7 +70,7 @@ template <class T, int K, bool WARP> __global__ void __launch_bounds__(WARP ? WA
         if (i >= pieces) continue;
         float v[V];
         unpack(p[k], v);
-        if (!STEP) load_real<V>(g + i * V, gains);
+        if (!AHEAD) load_real<V>(g + i * V, gains);
 #pragma unroll
         for (int e = 0; e < V; e++) v[e] = v[e] * r * gains[e];
         store_floats(y + row * d + i * V, v);
@@ -223,12 +223,8 @@ template <class T, int K> void fwd_by_warp(const fwd_call<T> &c) {
 /* Whole warps with K pieces a thread. */
 unsigned threads_of(int64_t pieces, int k) { return (unsigned)(vec_div_up(vec_div_up(pieces, k), 32) * 32); }
 template <class T, int K> void fwd_by_block(const fwd_call<T> &c, int64_t pieces) {
-    if (K == 1)
-        launch_overlapping(c.dev, rmsnorm_fwd__in_registers<T, K, false>, (unsigned)c.n, threads_of(pieces, K), 0, c.y, c.rstd,
-                           c.x, c.g, c.n, (int)c.d, c.eps);
-    else
-        rmsnorm_fwd__in_registers<T, K, false>
-            <<<(unsigned)c.n, threads_of(pieces, K), 0, c.stream>>>(c.y, c.rstd, c.x, c.g, c.n, (int)c.d, c.eps);
+    launch_overlapping(c.dev, rmsnorm_fwd__in_registers<T, K, false>, (unsigned)c.n, threads_of(pieces, K), 0, c.y, c.rstd, c.x,
+                       c.g, c.n, (int)c.d, c.eps);
 }
 
 template <class T> void launch_fwd(const fwd_call<T> &c) {

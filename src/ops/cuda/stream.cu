@@ -43,18 +43,19 @@ static ida_status forward(const ida_device *dev, const stream_call *c, const ida
 ida_status ida_cuda_stream_fwd(const ida_device *dev, const ida_stream *streams, int n, const ida_seqs *seqs) {
     stream_call c[IDA_MOST_STREAMS];
     ida_cuda_seqs t = {};
+    bool step[IDA_MOST_STREAMS];
     int steps = 0;
     assert(n >= 1 && n <= IDA_MOST_STREAMS);
     for (int i = 0; i < n; i++) {
         c[i] = call_of(&streams[i].args, seqs);
         c[i].y = streams[i].y;
         if (c[i].parts & PART_CONV) c[i].state_out = streams[i].args.state_out;
-        steps += ida_stream_is_step(&c[i], seqs);
+        steps += step[i] = ida_stream_is_step(&c[i], seqs);
     }
     IDA_TRY(give_seqs(dev, c, n, seqs, &t));
     if (steps == n) return ida_stream_fwd_steps(dev, c, n);
     for (int i = 0; i < n; i++)
-        IDA_TRY(ida_stream_is_step(&c[i], seqs) ? ida_stream_fwd_steps(dev, &c[i], 1) : forward(dev, &c[i], &t));
+        IDA_TRY(step[i] ? ida_stream_fwd_steps(dev, &c[i], 1) : forward(dev, &c[i], &t));
     return IDA_OK;
 }
 
