@@ -1,5 +1,6 @@
 /* config.c - ida_config from and to text, from one table of fields. The text is untrusted: every value is checked against its
- * range here, every product in ida_config_check, so nothing later can overflow. Not here: presets (presets.c), counts (info.c).
+ * range here, every product in ida_config_check, so nothing later can overflow. Not here: presets (presets.c), counts (info.c),
+ * keys of other models (foreign.c).
  * Invariant: what ida_config_json and ida_config_json_over write, ida_config_parse reads back to the same config. */
 #include "model/config.h"
 
@@ -10,6 +11,7 @@
 
 #include "core/json.h"
 #include "core/mem.h"
+#include "model/foreign.h"
 #include "model/shape.h"
 #include "ops/ops.h"
 
@@ -182,39 +184,12 @@ static void set_defaults(ida_config *c, bool llama) {
     memset(c->layer_mixer, llama ? IDA_MIXER_SOFTMAX : IDA_MIXER_INTERDOMAIN, sizeof c->layer_mixer);
 }
 
-/* Things of other models that would silently change the maths. */
-static ida_status refuse_foreign(const json_t *j, const char *where) {
+/* First of all, as other models have other names for the shape. */
+static ida_status check_model_type(const json_t *j, const char *where) {
     const json_t *type = json_object_get(j, "model_type");
     const char *t = json_string_value(type);
     IDA_FAIL_IF(type && !json_is_null(type) && (!t || (strcmp(t, "idattn") != 0 && strcmp(t, "llama") != 0)), IDA_E_UNSUPPORTED,
                 "%s: model_type is \"%s\"; this program reads \"idattn\" and \"llama\"", where, t ? t : "not a string");
-    const json_t *activation = json_object_get(j, "hidden_act");
-    const char *a = json_string_value(activation);
-    IDA_FAIL_IF(activation && !json_is_null(activation) && (!a || strcmp(a, "silu") != 0), IDA_E_UNSUPPORTED,
-                "%s: hidden_act is \"%s\", must be \"silu\"", where, a ? a : "not a string");
-    static const char *const biases[] = {"attention_bias", "mlp_bias"};
-    for (int i = 0; i < 2; i++)
-        IDA_FAIL_IF(json_is_true(json_object_get(j, biases[i])), IDA_E_UNSUPPORTED,
-                    "%s: %s is true; projections have no bias here", where, biases[i]);
-    static const char *const objects[] = {"rope_scaling", "rope_parameters"};
-    for (int i = 0; i < 2; i++) {
-        const json_t *o = json_object_get(j, objects[i]);
-        if (!o || json_is_null(o)) continue;
-        const json_t *kind = json_object_get(o, "rope_type");
-        if (!kind) kind = json_object_get(o, "type");
-        const char *k = json_string_value(kind);
-        bool plain = json_is_object(o) && (k ? strcmp(k, "default") == 0 : i == 1 && !kind);
-        IDA_FAIL_IF(!plain, IDA_E_UNSUPPORTED, "%s: %s asks for RoPE type \"%s\"; only unscaled RoPE is implemented", where,
-                    objects[i], k ? k : "unknown");
-    }
-    const json_t *const parts[] = {json_object_get(j, "partial_rotary_factor"),
-                                   json_object_get(json_object_get(j, "rope_parameters"), "partial_rotary_factor")};
-    for (int i = 0; i < 2; i++)
-        IDA_FAIL_IF(parts[i] && !json_is_null(parts[i]) && json_number_value(parts[i]) != 1, IDA_E_UNSUPPORTED,
-                    "%s: partial_rotary_factor is not 1; RoPE turns whole heads here", where);
-    const json_t *q = json_object_get(j, "quantization_config");
-    IDA_FAIL_IF(q && !json_is_null(q), IDA_E_UNSUPPORTED,
-                "%s: quantization_config is set; convert the weights to bf16 or fp32 first", where);
     return IDA_OK;
 }
 
@@ -289,7 +264,7 @@ static ida_status parse_mixers(const json_t *j, const json_t *mixer, const char 
 
 static ida_status parse_object(const json_t *j, const char *where, ida_config *out) {
     IDA_FAIL_IF(!json_is_object(j), IDA_E_FORMAT, "%s: a model configuration is a JSON object", where);
-    IDA_TRY(refuse_foreign(j, where));
+    IDA_TRY(check_model_type(j, where));
     ida_config c;
     set_defaults(&c, is_llama(j));
     json_t *none = json_object();
@@ -319,11 +294,7 @@ static ida_status parse_object(const json_t *j, const char *where, ida_config *o
         IDA_FAIL_GOTO(IDA_E_FORMAT, "%s: rope_theta is %g, but rope_parameters.rope_theta is %g", where, c.rope_theta, theta);
     IDA_TRY_GOTO(parse_mixers(j, mixer, where, &c));
     if (ida_config_check(&c) != IDA_OK) { st = ida_fail_prefix(IDA_E_FORMAT, "%s", where); goto out; }
-    int64_t dh = c.d_model / c.n_heads, given = dh;
-    IDA_TRY_GOTO(ida_json_i64(j, where, "head_dim", INT64_MIN, INT64_MAX, &dh, &given));
-    if (given != dh)
-        IDA_FAIL_GOTO(IDA_E_UNSUPPORTED, "%s: head_dim is %lld; only hidden_size/num_attention_heads = %lld is implemented",
-                      where, (long long)given, (long long)dh);
+    IDA_TRY_GOTO(ida_config_refuse_foreign(j, where, &c));
     *out = c;
 out:
     json_decref(none);

@@ -38,6 +38,139 @@ static void a_llama_config_is_a_softmax_model_with_hf_defaults(void **s) {
     assert_true(c.rope_theta == 500000);
 }
 
+/* Keys of other models with values that change nothing, as real files have them. */
+static void harmless_values_of_foreign_keys_are_taken(void **s) {
+    (void)s;
+    static const char *const rows[] = {
+        /* what each key is in a Llama, Qwen2, Mistral, OLMo or Granite file that needs nothing of it */
+        "\"attention_bias\":false,\"mlp_bias\":null,\"use_bias\":0,\"qkv_bias\":false,\"use_qkv_bias\":false",
+        "\"hidden_act\":null,\"hidden_activation\":\"silu\",\"position_embedding_type\":\"rope\",\"is_causal\":true",
+        "\"use_qk_norm\":false,\"qk_norm\":null,\"qk_layernorm\":false,\"clip_qkv\":null,\"kv_lora_rank\":null",
+        "\"attn_logit_softcapping\":null,\"final_logit_softcapping\":0.0,\"logit_softcapping\":null,\"logits_soft_cap\":0",
+        "\"logits_scaling\":1,\"logit_scale\":1.0,\"lm_head_multiplier\":1.0,\"embedding_multiplier\":1.0,\"scale_emb\":1",
+        "\"residual_multiplier\":1.0,\"attention_multiplier\":0.25,\"query_pre_attn_scalar\":16,\"use_parallel_residual\":false",
+        "\"num_experts\":0,\"num_local_experts\":0,\"n_routed_experts\":null,\"moe_num_experts\":0,\"num_experts_per_tok\":2",
+        "\"use_bidirectional_attention\":false,\"is_encoder_decoder\":false,\"alibi\":false,\"attn_temperature_tuning\":false",
+        "\"no_rope_layers\":[1,true],\"no_rope_layer_interval\":null,\"rope_interleaved\":false,\"rope_interleave\":null",
+        "\"no_rope_layers\":[],\"rms_norm_eps\":1e-5,\"layer_norm_eps\":0.00001,\"layer_norm_epsilon\":null,\"norm_eps\":1e-5",
+        "\"rope_theta\":5e5,\"rope_local_base_freq\":500000,\"rotary_pct\":1.0,\"quantization_config\":null",
+        "\"rope_theta\":5e5,\"rope_scaling\":{\"type\":\"default\",\"rope_theta\":5e5,\"partial_rotary_factor\":1}",
+        "\"rope_scaling\":{\"type\":\"linear\",\"factor\":1.0}",
+        "\"rope_parameters\":{\"rope_theta\":5e5}",
+        /* a window that no layer has, or that no sequence outgrows */
+        "\"sliding_window\":null,\"attention_chunk_size\":null,\"layer_types\":null",
+        "\"sliding_window\":64,\"use_sliding_window\":false,\"max_window_layers\":1",
+        "\"sliding_window\":64,\"use_sliding_window\":true,\"max_window_layers\":2",
+        "\"sliding_window\":4096,\"max_position_embeddings\":4096",
+        "\"sliding_window\":4096,\"max_position_embeddings\":4096,\"layer_types\":[\"sliding_attention\",\"full_attention\"]",
+        "\"sliding_window\":64,\"max_window_layers\":0,\"layer_types\":[\"full_attention\",\"full_attention\"]",
+        "\"sliding_window\":64,\"use_sliding_window\":false,\"layer_types\":[\"full_attention\",\"sliding_attention\"]",
+        "\"attention_chunk_size\":8192,\"layer_types\":[\"chunked_attention\",\"full_attention\"]",
+        "\"attention_chunk_size\":64,\"layer_types\":[\"full_attention\",\"full_attention\"]",
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char text[512];
+        ida_config c;
+        snprintf(text, sizeof text, "{\"model_type\":\"llama\"," SHAPE ",%s}", rows[i]);
+        if (parse(text, &c) != IDA_OK) fail_msg("row %zu: %s: %s", i, rows[i], ida_last_error());
+    }
+}
+
+/* The same keys with a value that asks for another function: refused, by the name of the key. */
+static void foreign_keys_that_change_the_result_are_refused_by_name(void **s) {
+    (void)s;
+    static const struct { const char *keys, *says; } rows[] = {
+        {"\"hidden_act\":\"gelu\"", "hidden_act is \"gelu\"; only \"silu\" can be taken"},
+        {"\"hidden_act\":3", "hidden_act is 3"},
+        {"\"hidden_activation\":\"gelu_pytorch_tanh\"", "hidden_activation"},
+        {"\"attention_bias\":\"yes\"", "attention_bias is \"yes\"; only null, false or 0 can be taken"},
+        {"\"mlp_bias\":1", "mlp_bias is 1"},
+        {"\"use_bias\":true", "use_bias"},
+        {"\"qkv_bias\":true", "qkv_bias"},
+        {"\"use_qkv_bias\":true", "use_qkv_bias"},
+        {"\"layer_norm_eps\":1e-12", "layer_norm_eps is 1e-12; only 1e-06 can be taken: norms are RMSNorm"},
+        {"\"rms_norm_eps\":1e-5,\"layer_norm_epsilon\":1e-6", "layer_norm_epsilon is 1e-6; only 1e-05"},
+        {"\"norm_eps\":1e-5", "norm_eps"},
+        {"\"head_dim\":\"wide\"", "head_dim is \"wide\"; only 16 can be taken"},
+        {"\"query_pre_attn_scalar\":256", "query_pre_attn_scalar is 256; only 16 can be taken"},
+        {"\"attention_multiplier\":0.015625", "attention_multiplier is 0.015625; only 0.25 can be taken"},
+        {"\"attention_multiplier\":1.0", "attention_multiplier"}, /* Granite's default: scores as they are */
+        {"\"attn_temperature_tuning\":4", "attn_temperature_tuning"},
+        {"\"rope_parameters\":{\"llama_4_scaling_beta\":0.1}", "rope_parameters.llama_4_scaling_beta is 0.1"},
+        {"\"use_qk_norm\":true", "use_qk_norm"},
+        {"\"qk_norm\":true", "qk_norm is true"},
+        {"\"qk_layernorm\":true", "qk_layernorm"},
+        {"\"clip_qkv\":8.0", "clip_qkv is 8.0"},
+        {"\"kv_lora_rank\":512", "kv_lora_rank"},
+        {"\"attn_logit_softcapping\":50.0", "attn_logit_softcapping"},
+        {"\"final_logit_softcapping\":30.0", "final_logit_softcapping"},
+        {"\"logit_softcapping\":30", "logit_softcapping"},
+        {"\"logits_soft_cap\":30", "logits_soft_cap"},
+        {"\"logits_scaling\":8", "logits_scaling is 8; only 1 can be taken"},
+        {"\"logit_scale\":0.0625", "logit_scale"},
+        {"\"lm_head_multiplier\":0.5", "lm_head_multiplier"},
+        {"\"embedding_multiplier\":12", "embedding_multiplier"},
+        {"\"embedding_multiplier\":true", "embedding_multiplier is true"},
+        {"\"scale_emb\":12", "scale_emb"},
+        {"\"residual_multiplier\":0.22", "residual_multiplier is 0.22"},
+        {"\"use_parallel_residual\":true", "use_parallel_residual"},
+        {"\"num_experts\":64", "num_experts"},
+        {"\"num_local_experts\":8", "num_local_experts is 8; only null, false or 0 can be taken: there are no mixtures"},
+        {"\"n_routed_experts\":64", "n_routed_experts"},
+        {"\"moe_num_experts\":16", "moe_num_experts"},
+        {"\"is_causal\":false", "is_causal is false; only true can be taken"},
+        {"\"use_bidirectional_attention\":true", "use_bidirectional_attention"},
+        {"\"is_encoder_decoder\":true", "is_encoder_decoder"},
+        {"\"position_embedding_type\":\"nope\"", "position_embedding_type is \"nope\"; only \"rope\""},
+        {"\"alibi\":true", "alibi"},
+        {"\"no_rope_layers\":[1,0]", "no_rope_layers is [1,0]; only a list of 1 can be taken"},
+        {"\"no_rope_layers\":4", "no_rope_layers"},
+        {"\"no_rope_layer_interval\":4", "no_rope_layer_interval"},
+        {"\"rope_interleaved\":true", "rope_interleaved"},
+        {"\"rope_interleave\":true", "rope_interleave "},
+        {"\"rope_theta\":1e6,\"rope_local_base_freq\":1e4", "rope_local_base_freq is 10000.0; only 1000000 can be taken"},
+        {"\"rope_scaling\":{\"type\":\"default\",\"rope_theta\":5e5}", "rope_scaling.rope_theta is 500000.0; only 10000"},
+        {"\"rope_scaling\":{\"type\":\"default\",\"partial_rotary_factor\":0.5}", "rope_scaling.partial_rotary_factor"},
+        {"\"rotary_pct\":0.25", "rotary_pct"},
+        {"\"quantization_config\":{\"quant_method\":\"awq\",\"bits\":4,\"group_size\":128,\"zero_point\":true}",
+         "quantization_config is {\"quant_method\":\"awq\",\"bits\":4,\"group_size\":128,\"zero_point\"...; only"},
+        /* RoPE's type */
+        {"\"rope_scaling\":{\"factor\":8}", "rope_scaling has no rope_type"},
+        {"\"rope_scaling\":3", "rope_scaling is not an object"},
+        {"\"rope_parameters\":[]", "rope_parameters is not an object"},
+        {"\"rope_scaling\":{\"rope_type\":3}", "rope_scaling.rope_type (or type) is not a string"},
+        {"\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"default\",\"rope_theta\":1e6},\"sliding_attention\":"
+         "{\"rope_type\":\"default\",\"rope_theta\":1e4}}", "rope_parameters.full_attention is an object"},
+        {"\"rope_scaling\":{\"rope_type\":\"default\",\"sliding_attention\":{}}", "rope_scaling.sliding_attention is an object"},
+        /* windows */
+        {"\"sliding_window\":64", "sliding_window is 64; only null or max_position_embeddings (2048) and more can be taken"},
+        {"\"sliding_window\":2047,\"use_sliding_window\":null", "sliding_window is 2047"},
+        {"\"sliding_window\":\"64\"", "sliding_window is \"64\""},
+        {"\"sliding_window\":-1", "sliding_window is -1"},
+        {"\"sliding_window\":64,\"use_sliding_window\":true,\"max_window_layers\":1", "sliding_window is 64"},
+        {"\"sliding_window\":64,\"max_window_layers\":2,\"layer_types\":[\"full_attention\",\"sliding_attention\"]",
+         "sliding_window is 64"},
+        {"\"attention_chunk_size\":64", "attention_chunk_size"},
+        {"\"attention_chunk_size\":64,\"use_sliding_window\":false,\"max_window_layers\":2", "attention_chunk_size"},
+        {"\"layer_types\":[\"full_attention\",\"sliding_attention\"]",
+         "layer_types is [\"full_attention\",\"sliding_attention\"]; only num_hidden_layers (2) times \"full_attention\""},
+        {"\"sliding_window\":64,\"layer_types\":[\"full_attention\",\"chunked_attention\"]", "layer_types"},
+        {"\"layer_types\":[\"full_attention\",\"linear_attention\"]", "layer_types"},
+        {"\"layer_types\":[\"full_attention\"]", "layer_types"},
+        {"\"layer_types\":[\"full_attention\",1]", "layer_types"},
+        {"\"layer_types\":\"full_attention\"", "layer_types"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char text[512];
+        ida_config c;
+        snprintf(text, sizeof text, "{\"model_type\":\"llama\"," SHAPE ",%s}", rows[i].keys);
+        ida_status st = parse(text, &c);
+        if (st != IDA_E_UNSUPPORTED) fail_msg("row %zu: %s: got %s", i, rows[i].keys, ida_status_name(st));
+        if (!strstr(ida_last_error(), rows[i].says) || strncmp(ida_last_error(), "config.json: ", 13) != 0)
+            fail_msg("row %zu: message lacks \"%s\": %s", i, rows[i].says, ida_last_error());
+    }
+}
+
 /* Every refusal: the text, the code, and a part of the message that tells the reader what to mend. */
 static void bad_configs_are_refused_with_their_reason(void **s) {
     (void)s;
@@ -251,6 +384,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(absent_keys_take_the_documented_defaults),
         cmocka_unit_test(a_llama_config_is_a_softmax_model_with_hf_defaults),
+        cmocka_unit_test(harmless_values_of_foreign_keys_are_taken),
+        cmocka_unit_test(foreign_keys_that_change_the_result_are_refused_by_name),
         cmocka_unit_test(bad_configs_are_refused_with_their_reason),
         cmocka_unit_test(text_round_trips_for_every_mixer_and_option),
         cmocka_unit_test(a_plain_softmax_model_is_written_as_an_hf_llama),
