@@ -26,7 +26,7 @@ static const entry benches[] = {{"gemm", ida_bench_gemm_keys, ida_bench_gemm},
                                 {"threads", ida_bench_threads_keys, ida_bench_threads},
                                 {"kernel-form", ida_bench_kernel_form_keys, ida_bench_kernel_form},
                                 {"tokenizer", ida_bench_tokenizer_keys, ida_bench_tokenizer}};
-enum { N_BENCHES = sizeof benches / sizeof *benches, WARM_UP = 2 };
+enum { N_BENCHES = sizeof benches / sizeof *benches, WARM_UP = 2, FLOOR_REPS = 10 };
 
 static ida_status unknown_key(const ida_bench_run *b, const char *arg) {
     ida_buf list = {0};
@@ -91,22 +91,34 @@ double ida_median(double *v, int64_t n) {
     return n % 2 ? v[n / 2] : 0.5 * (v[n / 2 - 1] + v[n / 2]);
 }
 
-ida_status ida_bench_time(ida_bench_run *b, const char *what, ida_bench_body *body, void *arg, double *seconds) {
+static int64_t warm_up(int64_t reps) { return reps < 10 ? 1 : WARM_UP; }
+
+int64_t ida_bench_warm_up(const ida_bench_run *b) { return warm_up(b->reps); }
+
+static ida_status time_calls(ida_bench_run *b, const char *what, ida_bench_body *body, void *arg, int64_t reps, double *seconds) {
     double *t = NULL;
-    int64_t warm = b->reps < 10 ? 1 : WARM_UP;
+    int64_t warm = warm_up(reps);
     ida_status st;
-    IDA_TRY(IDA_ALLOC(t, b->reps, "timings"));
-    for (int64_t i = -warm; i < b->reps; i++) {
+    IDA_TRY(IDA_ALLOC(t, reps, "timings"));
+    for (int64_t i = -warm; i < reps; i++) {
         double begun = ida_now();
         IDA_TRY_GOTO(body(arg));
         if (i >= 0) t[i] = ida_now() - begun;
-        if (b->progress && b->progress(b->user, what, i + warm + 1, b->reps + warm)) IDA_FAIL_GOTO(IDA_E_CANCELLED, "stopped");
+        if (b->progress && b->progress(b->user, what, i + warm + 1, reps + warm)) IDA_FAIL_GOTO(IDA_E_CANCELLED, "stopped");
     }
-    *seconds = ida_median(t, b->reps);
+    *seconds = ida_median(t, reps);
     st = IDA_OK;
 out:
     ida_free(t);
     return st;
+}
+
+ida_status ida_bench_time(ida_bench_run *b, const char *what, ida_bench_body *body, void *arg, double *seconds) {
+    return time_calls(b, what, body, arg, b->reps, seconds);
+}
+
+ida_status ida_bench_time_floor(ida_bench_run *b, const char *what, ida_bench_body *body, void *arg, double *seconds) {
+    return time_calls(b, what, body, arg, b->reps < FLOOR_REPS ? b->reps : FLOOR_REPS, seconds);
 }
 
 typedef struct square {
@@ -132,7 +144,7 @@ ida_status ida_bench_blas_rate(ida_bench_run *b, double *flops) {
     s.c = block + 2 * (int64_t)N * N;
     ida_bench_fill(block, 2 * (int64_t)N * N, 1, 1);
     openblas_set_num_threads(ida_workers());
-    st = ida_bench_time(b, "BLAS rate", square_body, &s, &seconds);
+    st = ida_bench_time_floor(b, "BLAS rate", square_body, &s, &seconds);
     openblas_set_num_threads(1); /* as everywhere else: our tiles are the threads */
     ida_free(block);
     if (!st) *flops = 2.0 * N * N * (double)N / seconds;
@@ -172,10 +184,10 @@ ida_status ida_bench_copy_rate(ida_bench_run *b, const ida_device *dev, double *
     ida_status st;
     if (ida_on_host(dev)) {
         memset(block, 1, (size_t)(2 * size));
-        st = ida_bench_time(b, "copy rate", copy_body, &c, &seconds);
+        st = ida_bench_time_floor(b, "copy rate", copy_body, &c, &seconds);
     } else {
         st = ida_dev_zero(dev, block, 2 * size);
-        if (!st) st = ida_bench_time(b, "copy rate", copy_on_device, &c, &seconds);
+        if (!st) st = ida_bench_time_floor(b, "copy rate", copy_on_device, &c, &seconds);
     }
     ida_dev_free(dev, block);
     if (!st) *bytes = 2.0 * (double)size / seconds;

@@ -38,8 +38,12 @@ ida_status ida_bench_int(const ida_bench_run *b, const char *key, int64_t lo, in
 ida_status ida_bench_config(const ida_bench_run *b, int64_t T, ida_config *cfg);
 
 typedef ida_status ida_bench_body(void *arg);
-/* Warm-up, then b->reps timed calls; *seconds = their median. IDA_E_CANCELLED when the progress callback says so. */
+/* Warm-up, then b->reps timed calls; *seconds = their median. IDA_E_CANCELLED when the progress callback says so: it is asked
+ * after each call, and a body that takes long asks it in between. */
 ida_status ida_bench_time(ida_bench_run *b, const char *what, ida_bench_body *body, void *arg, double *seconds);
+int64_t ida_bench_warm_up(const ida_bench_run *b); /* calls before those that are timed */
+/* The same for the body of a floor: at most 10 timed calls, since "reps" is for what is measured, not for the machine. */
+ida_status ida_bench_time_floor(ida_bench_run *b, const char *what, ida_bench_body *body, void *arg, double *seconds);
 double ida_median(double *v, int64_t n); /* sorts v */
 
 /* Floors of this machine, measured: flop/s of the linked BLAS on a large square product with the threads in use; bytes/s

@@ -11,6 +11,7 @@
 
 #include "core/rng.h"
 #include "eval/bench.h"
+#include "infer/session.h"
 
 const ida_bench_key ida_bench_decode_keys[] = {{"preset", "tiny", "the shape"},
                                                {"mixer", "interdomain", "the mixer"},
@@ -84,8 +85,9 @@ static ida_status make_model(ida_bench_run *b, int64_t T, ida_model **out) {
 }
 
 /* Step by step against one call, over n ids from position 0: last logits. *good when they differ by what the sums of fp32, or the
- * rounding of every tensor on the way to bf16, explain. */
-static ida_status check_step(const ida_model *m, int64_t n, double *error, bool *good) {
+ * rounding of every tensor on the way to bf16, explain. Asks before each step whether to go on: those of a large model take
+ * long. */
+static ida_status check_step(ida_bench_run *r, const ida_model *m, int64_t n, double *error, bool *good) {
     int64_t vocab = ida_model_config(m)->vocab_size;
     ida_session *a = NULL, *b = NULL;
     int32_t *ids = NULL;
@@ -96,6 +98,7 @@ static ida_status check_step(const ida_model *m, int64_t n, double *error, bool 
     IDA_TRY_GOTO(ida_session_create(m, &a));
     IDA_TRY_GOTO(ida_session_create(m, &b));
     for (int64_t i = 0; i < n; i++) {
+        if (r->progress && r->progress(r->user, "checking", i, n)) IDA_FAIL_GOTO(IDA_E_CANCELLED, "stopped");
         ids[i] = token(m, (uint64_t)i);
         IDA_TRY_GOTO(ida_session_feed(a, &ids[i], 1, la));
     }
@@ -180,7 +183,7 @@ ida_status ida_bench_decode(ida_bench_run *b) {
     IDA_TRY_GOTO(make_model(b, 0, &d.model));
     IDA_TRY_GOTO(IDA_ALLOC(times, MAX_MARKS * b->reps, "timings"));
     IDA_TRY_GOTO(IDA_ALLOC(d.logits, ida_model_config(d.model)->vocab_size, "logits"));
-    IDA_TRY_GOTO(check_step(d.model, 200, &error, &check));
+    IDA_TRY_GOTO(check_step(b, d.model, 200, &error, &check));
     IDA_TRY_GOTO(ida_bench_copy_rate(b, d.model->dev, &copy));
     ida_row_real(b->top, "copy_bytes_per_s", copy);
     IDA_TRY_GOTO(reach(b, &d, tokens));
@@ -209,20 +212,33 @@ out:
 }
 
 typedef struct prefill {
+    const ida_bench_run *run;
     ida_session *s;
     int32_t *ids;
-    int64_t n;
-    float *logits;
+    int64_t n, calls; /* calls: done, of which the first ones are the warm-up */
+    bool stopped;
 } prefill;
+
+/* One call may take minutes: it asks before each piece, too. */
+static bool stop_prefill(void *arg) {
+    prefill *p = arg;
+    const ida_bench_run *b = p->run;
+    p->stopped = b->progress && b->progress(b->user, "prefill", p->calls, b->reps + ida_bench_warm_up(b));
+    return p->stopped;
+}
+
 static ida_status prefill_body(void *arg) {
     prefill *p = arg;
     ida_session_reset(p->s);
-    return ida_session_feed(p->s, p->ids, p->n, p->logits);
+    IDA_TRY(ida_session_feed_until(p->s, p->ids, p->n, stop_prefill, p));
+    IDA_FAIL_IF(p->stopped, IDA_E_CANCELLED, "stopped");
+    p->calls++;
+    return IDA_OK;
 }
 
 ida_status ida_bench_prefill(ida_bench_run *b) {
     ida_model *m = NULL;
-    prefill p = {0};
+    prefill p = {.run = b};
     ida_model_info info;
     double error = 0, rate = 0, seconds = 0;
     bool check = false;
@@ -231,10 +247,9 @@ ida_status ida_bench_prefill(ida_bench_run *b) {
     IDA_TRY_GOTO(make_model(b, p.n, &m));
     IDA_TRY_GOTO(ida_config_info(ida_model_config(m), &info));
     IDA_TRY_GOTO(IDA_ALLOC(p.ids, p.n, "token ids"));
-    IDA_TRY_GOTO(IDA_ALLOC(p.logits, ida_model_config(m)->vocab_size, "logits"));
     for (int64_t i = 0; i < p.n; i++) p.ids[i] = token(m, (uint64_t)i);
     IDA_TRY_GOTO(ida_session_create(m, &p.s));
-    IDA_TRY_GOTO(check_step(m, p.n < 2 ? 2 : p.n < 100 ? p.n : 100, &error, &check));
+    IDA_TRY_GOTO(check_step(b, m, p.n < 2 ? 2 : p.n < 100 ? p.n : 100, &error, &check));
     IDA_TRY_GOTO(ida_bench_product_rate(b, m->dev, &rate));
     IDA_TRY_GOTO(ida_bench_time(b, "prefill", prefill_body, &p, &seconds));
     /* the head is for the last token only */
@@ -246,7 +261,6 @@ ida_status ida_bench_prefill(ida_bench_run *b) {
 out:
     ida_session_free(p.s);
     ida_free(p.ids);
-    ida_free(p.logits);
     ida_model_free(m);
     return st;
 }

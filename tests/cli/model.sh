@@ -174,5 +174,19 @@ works "bench train with activation checkpointing" "$IDATTN" bench train preset=t
 python3 -c 'import json; d=json.load(open("out.txt")); assert d["rows"] and all(r["check"] for r in d["rows"])' && ok "its rows are checked" || not_ok "its rows are checked" "$(head -n 40 out.txt)"
 refuses "an unknown bench" 2 'kernel-form' "$IDATTN" bench speed
 refuses "an unknown key lists the keys" 2 'reps=' "$IDATTN" bench gemm tokens=5
+python3 - "$IDATTN" <<'PY' && ok "one SIGINT stops a long prefill soon" || not_ok "one SIGINT stops a long prefill soon"
+import signal, subprocess, sys, time
+p = subprocess.Popen([sys.argv[1], "bench", "prefill", "preset=tiny", "T=16777216", "reps=1", "-q"], stderr=subprocess.PIPE,
+                     preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+def caught():  # the program has its handler
+    mask = [l.split()[1] for l in open("/proc/%d/status" % p.pid) if l.startswith("SigCgt:")]
+    return int(mask[0], 16) >> (signal.SIGINT - 1) & 1
+while p.poll() is None and not caught(): time.sleep(0.05)
+time.sleep(3)
+p.send_signal(signal.SIGINT)
+try: err = p.communicate(timeout=60)[1]
+except subprocess.TimeoutExpired: p.kill(); sys.exit(1)
+sys.exit(0 if p.returncode == 1 and err.startswith(b"idattn bench: stopped") else 1)
+PY
 refuses "a bad value" 2 'N=many' "$IDATTN" bench gemm N=many
 finish

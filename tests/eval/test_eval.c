@@ -222,6 +222,43 @@ static void missing_arguments_are_named(void **state) {
     ida_model_free(m);
 }
 
+/* Answers 1 in the phase `stop_in`; keeps the count that the phase `watch` gave first, and the largest total. */
+typedef struct bench_watch { const char *stop_in, *watch; int64_t first, total; } bench_watch;
+static int watch_bench(void *user, const char *what, int64_t done, int64_t total) {
+    bench_watch *w = user;
+    if (strcmp(what, w->watch) == 0) {
+        if (w->total == 0) w->first = done;
+        if (total > w->total) w->total = total;
+    }
+    return w->stop_in && strcmp(what, w->stop_in) == 0;
+}
+
+static void a_bench_of_prefill_stops_within_a_call(void **state) {
+    (void)state;
+    const char *args[] = {"preset=tiny", "T=600", "reps=1"};
+    char *text = NULL;
+    for (int i = 0; i < 2; i++) {
+        const char *phase = i ? "prefill" : "checking";
+        bench_watch w = {.stop_in = phase, .watch = phase, .first = -1};
+        assert_int_equal(ida_bench("prefill", args, 3, watch_bench, &w, &text), IDA_E_CANCELLED);
+        assert_null(text);
+        assert_int_equal(w.first, 0); /* asked before the first call, or step, was done */
+    }
+}
+
+static void reps_of_a_bench_are_not_those_of_its_floor(void **state) {
+    (void)state;
+    const struct { const char *bench, *floor, *what, *size; } row[] = {
+        {"prefill", "BLAS rate", "prefill", "T=4"}, {"decode", "copy rate", "timing steps", "tokens=4"}};
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        char *text = NULL;
+        const char *args[] = {"preset=tiny", "reps=30", row[i].size};
+        bench_watch w = {.stop_in = row[i].what, .watch = row[i].floor};
+        assert_int_equal(ida_bench(row[i].bench, args, 3, watch_bench, &w, &text), IDA_E_CANCELLED);
+        assert_in_range(w.total, 1, 12);
+    }
+}
+
 static void ppl_refuses_what_it_cannot_mean(void **state) {
     ida_model *soft = model_of(IDA_MIXER_SOFTMAX), *inter = model_of(IDA_MIXER_INTERDOMAIN);
     const char *empty = in_dir(*state, "empty.txt");
@@ -305,6 +342,8 @@ int main(void) {
         cmocka_unit_test(ppl_of_a_text_plans_no_more_than_the_limit),
         cmocka_unit_test(missing_arguments_are_named),
         cmocka_unit_test(ppl_refuses_what_it_cannot_mean),
+        cmocka_unit_test(a_bench_of_prefill_stops_within_a_call),
+        cmocka_unit_test(reps_of_a_bench_are_not_those_of_its_floor),
         cmocka_unit_test(length_buckets_are_means_over_positions_of_uninterrupted_blocks),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
