@@ -468,9 +468,9 @@ IDA_API ida_status ida_mixer_file(const char *in_path, const char *out_path, ida
 
 /* ---------------------------------------------------------------- benchmarks */
 
-/* name: "gemm", "mixer", "train", "decode", "prefill", "threads", "kernel-form". args: "key=value" strings (known keys
- * are in the error for an unknown one; "out=DIR" writes pictures). JSON: {bench, machine, rows: [{..., seconds, floor_seconds,
- * ratio, check}]}; a speed whose check failed is not in it. */
+/* name: "gemm", "mixer", "train", "decode", "prefill", "threads", "kernel-form". args: "key=value" strings, a key at most once
+ * (known keys are in the error for an unknown one; "out=DIR" writes a picture). JSON: {bench, machine, rows: [{..., seconds,
+ * floor_seconds, ratio, check}]}; a speed whose check failed is not in it. */
 IDA_API ida_status ida_bench(const char *name, const char *const *args, int64_t n_args, ida_progress_fn *p, void *user,
                              char **json);
 

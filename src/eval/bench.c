@@ -41,8 +41,8 @@ static ida_status unknown_key(const ida_bench_run *b, const char *arg) {
 }
 
 static ida_status parse_args(ida_bench_run *b, const char *const *args, int64_t n) {
-    int64_t count = 0;
-    for (; b->keys[count].key; count++) b->values[count] = b->keys[count].def;
+    bool given[sizeof b->values / sizeof *b->values] = {false};
+    for (int64_t k = 0; b->keys[k].key; k++) b->values[k] = b->keys[k].def;
     for (int64_t i = 0; i < n; i++) {
         const char *eq = strchr(args[i], '=');
         int64_t k = 0;
@@ -51,6 +51,8 @@ static ida_status parse_args(ida_bench_run *b, const char *const *args, int64_t 
             (strlen(b->keys[k].key) != (size_t)(eq - args[i]) || strncmp(b->keys[k].key, args[i], (size_t)(eq - args[i])) != 0))
             k++;
         if (!eq || !b->keys[k].key) return unknown_key(b, args[i]);
+        IDA_FAIL_IF(given[k], IDA_E_ARG, "bench %s: %s is given twice; give it once", b->name, b->keys[k].key);
+        given[k] = true;
         b->values[k] = eq + 1;
     }
     return ida_bench_int(b, "reps", 1, 1000000, &b->reps);

@@ -174,6 +174,10 @@ works "bench train with activation checkpointing" "$IDATTN" bench train preset=t
 python3 -c 'import json; d=json.load(open("out.txt")); assert d["rows"] and all(r["check"] for r in d["rows"])' && ok "its rows are checked" || not_ok "its rows are checked" "$(head -n 40 out.txt)"
 refuses "an unknown bench" 2 'kernel-form' "$IDATTN" bench speed
 refuses "an unknown key lists the keys" 2 'reps=' "$IDATTN" bench gemm tokens=5
+refuses "a key given twice" 2 'gemm: N is given twice; give it once' "$IDATTN" bench gemm N=16 N=32
+refuses "--out for a bench that draws nothing" 2 'bench: --out is for kernel-form' "$IDATTN" bench gemm N=16 --out pic
+refuses "--out beside its key" 2 '--out and out= are the same' "$IDATTN" bench kernel-form n=64 max_m=4 features=64 out=pic2 --out pic3
+absent "nothing is drawn" pic2
 python3 - "$IDATTN" <<'PY' && ok "one SIGINT stops a long prefill soon" || not_ok "one SIGINT stops a long prefill soon"
 import signal, subprocess, sys, time
 p = subprocess.Popen([sys.argv[1], "bench", "prefill", "preset=tiny", "T=16777216", "reps=1", "-q"], stderr=subprocess.PIPE,

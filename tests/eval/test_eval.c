@@ -259,6 +259,15 @@ static void reps_of_a_bench_are_not_those_of_its_floor(void **state) {
     }
 }
 
+static void a_key_of_a_bench_is_given_once(void **state) {
+    (void)state;
+    char *text = NULL;
+    const char *args[] = {"preset=tiny", "T=4", "reps=1", "T=5"};
+    assert_int_equal(ida_bench("prefill", args, 4, NULL, NULL, &text), IDA_E_ARG);
+    assert_null(text);
+    assert_non_null(strstr(ida_last_error(), "T is given twice"));
+}
+
 static void ppl_refuses_what_it_cannot_mean(void **state) {
     ida_model *soft = model_of(IDA_MIXER_SOFTMAX), *inter = model_of(IDA_MIXER_INTERDOMAIN);
     const char *empty = in_dir(*state, "empty.txt");
@@ -344,6 +353,7 @@ int main(void) {
         cmocka_unit_test(ppl_refuses_what_it_cannot_mean),
         cmocka_unit_test(a_bench_of_prefill_stops_within_a_call),
         cmocka_unit_test(reps_of_a_bench_are_not_those_of_its_floor),
+        cmocka_unit_test(a_key_of_a_bench_is_given_once),
         cmocka_unit_test(length_buckets_are_means_over_positions_of_uninterrupted_blocks),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
