@@ -186,6 +186,15 @@ static void fill_numbers(const options *o, ida_train_options *t, const json_t *r
     else if (seed) t->seed = strtoull(seed, NULL, 10);
 }
 
+/* The library looks at the options before it looks at the run, and would blame a warm-up that was right for the run's steps. */
+static int steps_of_run(const options *o, const ida_train_options *t, const json_t *run) {
+    const json_t *was = earlier(run, "steps");
+    if (!json_is_integer(was) || json_integer_value(was) == t->steps || t->warmup_steps <= t->steps) return 0;
+    return usage_error(o->cmd,
+                       "%s: --steps was %lld in this run, now %lld: give the old value to resume, or another --out for a new run",
+                       t->out_dir, (long long)json_integer_value(was), (long long)t->steps);
+}
+
 static ida_dtype dtype_from_run(const options *o, const json_t *run) {
     const char *was = json_string_value(earlier(run, "dtype"));
     if (opt_given(o, "dtype") || !was) return dtype_from_options(o);
@@ -229,7 +238,8 @@ static int fill(const options *o, ida_train_options *t) {
     fill_numbers(o, t, run);
     t->dtype = dtype_from_run(o, run);
     bool seq_len_known = opt_given(o, "seq-len") || json_is_integer(earlier(run, "seq-len"));
-    rc = dir && !shape_given ? shape_from_run(o, dir, &t->config) : shape_from_options(o, seq_len_known, t);
+    rc = steps_of_run(o, t, run);
+    if (!rc) rc = dir && !shape_given ? shape_from_run(o, dir, &t->config) : shape_from_options(o, seq_len_known, t);
     json_decref(run);
     ida_string_free(dir);
     return rc;

@@ -99,6 +99,9 @@ works "resume of a finished run is nothing to do" "$IDATTN" train --data data --
 
 refuses "a run folder that is in use as one, without --resume" 2 'resume' train run --steps 20 -q
 refuses "resume with another learning rate" 2 'lr' train run --steps 20 --resume --lr 1e-4 -q
+refuses "resume with fewer steps" 2 'steps was 20 in this run, now 10' train run --steps 10 --resume -q
+refuses "and fewer than the warm-up: still the steps" 2 'train: run: --steps was 20 in this run, now 1: .*old value' train run --steps 1 --resume -q
+refuses "the same with no other option" 2 'train: run: --steps was 20 in this run, now 1: ' "$IDATTN" train --data data --out run --steps 1 --resume -q
 refuses "resume with another shape" 2 'shape' "$IDATTN" train --data data --out run --resume --set mixer.gate=true
 refuses "--data missing" 2 'data' "$IDATTN" train --preset tiny --out x
 refuses "--out missing" 2 'out' "$IDATTN" train --preset tiny --data data
