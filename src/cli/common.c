@@ -247,6 +247,9 @@ int config_from_options(const options *o, const char *preset, ida_config *cfg) {
         if (!eq || eq == set[i] || (size_t)(eq - set[i]) >= sizeof key)
             return usage_error(o->cmd, "--set: \"%.80s\" is not KEY=VALUE", set[i]);
         snprintf(key, sizeof key, "%.*s", (int)(eq - set[i]), set[i]);
+        for (int64_t j = 0; j < i; j++)
+            if (strncmp(set[j], set[i], (size_t)(eq - set[i]) + 1) == 0)
+                return usage_error(o->cmd, "--set: %s is given twice; give it once", key);
         if ((st = ida_config_set(cfg, key, eq + 1))) return fail(o, st, NULL);
     }
     st = ida_config_check(cfg);

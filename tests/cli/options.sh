@@ -26,6 +26,7 @@ refuses "too many arguments" 2 'unexpected argument "c"' "$IDATTN" mixer a b c
 refuses "too few arguments" 2 'usage: idattn mixer' "$IDATTN" mixer a
 refuses "a bad IDA_THREADS" 2 'IDA_THREADS' env IDA_THREADS=many "$IDATTN" info --preset tiny
 refuses "--set without =" 2 'KEY=VALUE' "$IDATTN" info --preset tiny --set foo
+refuses "--set with one key twice" 2 'mixer.gate is given twice' "$IDATTN" info --preset tiny --set mixer.gate=true --set mixer.gate=false
 refuses "--set with an unknown key" 2 'foo' "$IDATTN" info --preset tiny --set foo=1
 refuses "two shapes at once" 2 'exclude' "$IDATTN" info --preset tiny --config x.json
 refuses "no shape at all" 2 'preset' "$IDATTN" info
