@@ -152,8 +152,9 @@ typedef struct ida_model ida_model;
 /* Random weights (docs/method.md section 3) from `seed`, the same for any thread count. The random numbers are the same on every
  * machine; what is made of them goes through the C library's mathematics, so equal bits need the same binary and library. */
 IDA_API ida_status ida_model_create(const ida_config *cfg, uint64_t seed, ida_model **out);
-/* A model folder (config.json, model.safetensors) or a training run folder (its newest whole checkpoint). Every
- * weight is checked to be finite. */
+/* A model folder (config.json, model.safetensors) or a training run folder (its newest whole checkpoint). Every weight is
+ * checked to be finite, and a checkpoint's folder against its manifest.json (docs/formats.md): remove that from a model that you
+ * change. */
 IDA_API ida_status ida_model_load(const char *path, ida_model **out);
 /* The same on a device; "cpu" with IDA_F32 is ida_model_load. Sessions of the model run there and keep their states there.
  * IDA_E_ARG: no such device name or GPU; IDA_E_UNSUPPORTED: no backend, or a type the device does not compute in. */

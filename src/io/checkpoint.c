@@ -137,6 +137,46 @@ ida_status ida_checkpoint_verify(const char *dir) {
     return verify(dir, &step);
 }
 
+/* A manifest.json that lists no weights is another program's. */
+static ida_status lists_weights(const char *dir, bool *yes) {
+    char *path = ida_path_join(dir, "manifest.json");
+    json_t *j = NULL;
+    *yes = false;
+    IDA_FAIL_IF(!path, IDA_E_NOMEM, "out of memory for a path");
+    ida_status st = ida_exists(path) ? ida_json_load(path, MAX_JSON_BYTES, &j) : IDA_OK;
+    *yes = json_object_get(json_object_get(j, "files"), "model.safetensors") != NULL;
+    json_decref(j);
+    ida_free(path);
+    return st;
+}
+
+static ida_status verify_listed(const char *dir, const json_t *files, const char *name) {
+    const json_t *entry = json_object_get(files, name);
+    char *path = ida_path_join(dir, name);
+    IDA_FAIL_IF(!path, IDA_E_NOMEM, "out of memory for a path");
+    bool there = ida_exists(path);
+    ida_free(path);
+    return entry && there ? verify_file(dir, name, entry) : IDA_OK;
+}
+
+ida_status ida_checkpoint_verify_model(const char *dir) {
+    static const char *const read[] = {"config.json", "tokenizer.json", "model.safetensors"};
+    json_t *j = NULL;
+    const json_t *files = NULL;
+    int64_t step;
+    bool ours;
+    ida_status st = lists_weights(dir, &ours);
+    if (st == IDA_OK && ours) st = manifest_load(dir, &j, &files, &step);
+    for (size_t i = 0; st == IDA_OK && ours && i < sizeof read / sizeof *read; i++) st = verify_listed(dir, files, read[i]);
+    json_decref(j);
+    if (st != IDA_E_FORMAT) return st;
+    char *why = ida_strdup(ida_last_error());
+    if (why)
+        ida_fail(st, __FILE__, __LINE__, "%s: load another checkpoint, or remove manifest.json if the change was meant", why);
+    ida_free(why);
+    return st;
+}
+
 /* ------------------------------------------------------------ finding */
 
 static int newest_first(const void *a, const void *b) {

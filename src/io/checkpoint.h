@@ -34,6 +34,10 @@ ida_status ida_checkpoint_find(const char *run_dir, char **dir, int64_t *step);
 ida_status ida_checkpoint_with_config(const char *run_dir, char **dir);
 /* Checks a folder against its manifest. */
 ida_status ida_checkpoint_verify(const char *dir);
+/* The same for a reader of the model alone: what is there of config.json, tokenizer.json and model.safetensors. The optimiser's
+ * part, two thirds of the bytes, is not read and may be gone. A folder without a manifest of ours is a model folder: nothing to
+ * check. */
+ida_status ida_checkpoint_verify_model(const char *dir);
 /* Loads weights into the model and moments into m, v (blocks of its device, table->block floats), and the state JSON (caller
  * json_decref; NULL: not wanted). */
 ida_status ida_checkpoint_load(const char *dir, ida_model *model, float *m, float *v, json_t **state);

@@ -113,7 +113,9 @@ ida_status ida_model_load_on(const char *path, const char *device, ida_dtype dty
     const ida_device *dev = NULL;
     IDA_TRY(ida_device_open(device, dtype, &dev));
     IDA_TRY(ida_resolve_model_dir(path, &dir));
-    ida_status st = ida_folder_load_model(dir, dev, out);
+    /* What was found in a run folder has just been checked, and all of it. */
+    ida_status st = strcmp(dir, path) == 0 ? ida_checkpoint_verify_model(dir) : IDA_OK;
+    if (st == IDA_OK) st = ida_folder_load_model(dir, dev, out);
     ida_free(dir);
     return st;
 }

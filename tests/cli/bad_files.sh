@@ -39,6 +39,17 @@ refuses "a NaN weight, eval" 1 'nan|finite' "$IDATTN" eval ppl m --data data
 model; poke m/model.safetensors $((n - 4)) '\0\0\200\377'
 refuses "an infinite weight" 1 'finite' "$IDATTN" generate m --prompt a
 
+# A checkpoint named by its own folder is held against its manifest: one bit of a weight, still finite.
+rm -rf m; cp -r $step m; b=$(od -An -tu1 -j $((n - 4)) -N 1 m/model.safetensors); poke m/model.safetensors $((n - 4)) "\\$(printf %o $((b ^ 1)))"
+for c in "generate m --prompt a" "eval ppl m --data data" "eval length m --data data --multiple 1"; do
+    # shellcheck disable=SC2086
+    refuses "a flipped bit beside a manifest: ${c% --*}" 1 'm/model.safetensors: checksum differs from the manifest.*remove manifest.json' "$IDATTN" $c
+done
+head -c $((n - 8)) $step/model.safetensors >m/model.safetensors
+refuses "weights that are cut beside a manifest" 1 "m/model.safetensors: $((n - 8)) bytes, the manifest says $n" "$IDATTN" generate m --prompt a
+cp $step/model.safetensors m; rm m/optimizer.safetensors
+works "the optimizer's part need not be there" "$IDATTN" generate m --prompt the -n 2
+
 for edit in 's/"hidden_size": 64/"hidden_size": 65/' 's/"hidden_size": 64/"hidden_size": -64/' 's/"hidden_size": 64/"hidden_size": 1e30/' \
     's/"hidden_size": 64/"hidden_size": "64"/' 's/"num_hidden_layers": 2/"num_hidden_layers": 99999/' 's/"num_hidden_layers": 2/"num_hidden_layers": 3/' \
     's/"hermitian"/"sideways"/' 's/"vocab_size": 320/"vocab_size": 9223372036854775807/' 's/{/[/' 's/"hidden_size"/"hidden_sise"/'; do

@@ -200,6 +200,55 @@ static void count_line(void *user, const char *line) {
     ++*(int *)user;
 }
 
+/* A step folder that a person names is read like any model, but not against its manifest. */
+static void a_model_is_loaded_only_as_its_manifest_says(void **state) {
+    char dir[1024], folder[1200], path[1400];
+    run_dir_of(dir, state, "named");
+    run r;
+    ida_model *m = NULL;
+    run_open(&r, 16, 32);
+    assert_int_equal(save(&r, dir, 1, 0), IDA_OK);
+    snprintf(folder, sizeof folder, "%s", step_dir(dir, 1));
+    static const char *const files[] = {"config.json", "model.safetensors", "manifest.json"};
+    for (size_t f = 0; f < 3; f++) {
+        int64_t n;
+        snprintf(path, sizeof path, "%s/%s", folder, files[f]);
+        char *p = get_file(path, &n);
+        p[n - 6] ^= 1; /* of a weight: its lowest bits, so finite still */
+        put_file(path, p, f == 2 ? n / 2 : n);
+        assert_int_equal(ida_model_load(folder, &m), IDA_E_FORMAT);
+        assert_null(m);
+        assert_non_null(strstr(ida_last_error(), files[f]));
+        assert_non_null(strstr(ida_last_error(), "remove manifest.json if the change was meant"));
+        p[n - 6] ^= 1;
+        put_file(path, p, n);
+        free(p);
+    }
+    /* what a model is not made of is not looked at */
+    snprintf(path, sizeof path, "%s/optimizer.safetensors", folder);
+    assert_int_equal(unlink(path), 0);
+    if (ida_model_load(folder, &m)) fail_msg("%s", ida_last_error());
+    ida_model_free(m);
+    m = NULL;
+    /* nor is there anything to look at with another program's manifest, or with none */
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    int64_t n;
+    char *config = get_file(path, &n);
+    char *space = strchr(config, ' ');
+    *space = '\t'; /* as good as before */
+    put_file(path, config, n);
+    free(config);
+    assert_int_equal(ida_model_load(folder, &m), IDA_E_FORMAT);
+    snprintf(path, sizeof path, "%s/manifest.json", folder);
+    put_file(path, "{\"name\": \"an app\"}", 18);
+    if (ida_model_load(folder, &m)) fail_msg("%s", ida_last_error());
+    ida_model_free(m);
+    assert_int_equal(unlink(path), 0);
+    if (ida_model_load(folder, &m)) fail_msg("%s", ida_last_error());
+    ida_model_free(m);
+    run_close(&r);
+}
+
 /* One byte of each file flipped, each file cut, each file gone: refused by name, and the older checkpoint is taken. */
 static void L36_damaged_checkpoints_are_refused_and_the_older_one_is_taken(void **state) {
     char dir[1024], path[1400];
@@ -421,6 +470,7 @@ static void L36_full_disk_of_1_MiB_keeps_the_older_checkpoint(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_saved_checkpoint_loads_bit_for_bit),
+        cmocka_unit_test(a_model_is_loaded_only_as_its_manifest_says),
         cmocka_unit_test(a_file_that_cannot_be_read_is_no_damage),
         cmocka_unit_test(an_empty_or_absent_run_has_no_checkpoint),
         cmocka_unit_test(pruning_keeps_the_newest_and_cleans_what_was_interrupted),
