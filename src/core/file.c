@@ -349,25 +349,52 @@ void ida_lines_close(ida_lines *l) {
     ida_free(l);
 }
 
-ida_status ida_mkdirs(const char *dir) {
+/* `made`: the length of the part of `dir` that names the first folder of an unbroken row of new ones that ends in dir itself. */
+void ida_rmdirs(const char *dir, size_t made) {
+    char *p = made > 0 ? ida_strdup(dir) : NULL;
+    if (!p) return;
+    for (size_t n = strlen(p); n >= made; n--) {
+        if (p[n] != '/' && p[n] != '\0') continue;
+        p[n] = '\0';
+        if (p[n - 1] != '/' && rmdir(p) != 0) break;
+    }
+    ida_free(p);
+}
+
+ida_status ida_mkdirs_made(const char *dir, size_t *made) {
+    *made = 0;
     char *p = ida_strdup(dir);
     IDA_FAIL_IF(!p, IDA_E_NOMEM, "out of memory for a path");
     ida_status st = IDA_OK;
+    size_t last = 0; /* the newest folder made */
     for (char *c = p + (*p == '/'); st == IDA_OK; c++) {
         if (*c != '/' && *c != '\0') continue;
         char saved = *c;
         *c = '\0';
         if (*p && mkdir(p, 0777) == 0) {
+            last = (size_t)(c - p);
+            if (*made == 0) *made = last;
             st = fsync_parent(p);
-        } else if (*p) {
+        } else if (*p && c[-1] != '/') { /* "a//b" and "a/" name nothing new */
             int e = errno;
             if (!(e == EEXIST || e == EROFS || e == EACCES) || !ida_is_dir(p)) st = io_error("create the folder", p, e);
+            else *made = 0;
         }
         *c = saved;
         if (saved == '\0') break;
     }
+    if (st != IDA_OK && *made > 0) {
+        p[last] = '\0';
+        ida_rmdirs(p, *made);
+        *made = 0;
+    }
     ida_free(p);
     return st;
+}
+
+ida_status ida_mkdirs(const char *dir) {
+    size_t made;
+    return ida_mkdirs_made(dir, &made);
 }
 
 ida_status ida_fsync_dir(const char *dir) {

@@ -324,6 +324,7 @@ ida_status ida_report(const char *const *runs, int64_t n_runs, const char *out_d
     json_t *table = NULL;
     char *text = NULL;
     ida_status st;
+    size_t made = 0;
     if (json) *json = NULL;
     IDA_FAIL_IF(n_runs < 1 || !runs, IDA_E_ARG, "the report needs at least one run folder");
     IDA_NEED(out_dir);
@@ -337,7 +338,7 @@ ida_status ida_report(const char *const *runs, int64_t n_runs, const char *out_d
     IDA_TRY_GOTO(ida_report_loss_chart(&loss, r, n_runs));
     IDA_TRY_GOTO(ida_report_length_chart(&length, r, n_runs));
     IDA_TRY_GOTO(ida_report_html(&html, r, n_runs, table, loss.data, length.data));
-    IDA_TRY_GOTO(ida_mkdirs(out_dir));
+    IDA_TRY_GOTO(ida_mkdirs_made(out_dir, &made));
     IDA_TRY_GOTO(write_in(out_dir, "loss.svg", loss.data, loss.len));
     IDA_TRY_GOTO(write_in(out_dir, "length.svg", length.data, length.len));
     IDA_TRY_GOTO(write_in(out_dir, "report.json", text, (int64_t)strlen(text)));
@@ -347,6 +348,7 @@ ida_status ida_report(const char *const *runs, int64_t n_runs, const char *out_d
         text = NULL;
     }
 out:
+    if (st != IDA_OK) ida_rmdirs(out_dir, made);
     for (int64_t i = 0; i < n_runs; i++) free_run(&r[i]);
     ida_free(r);
     ida_buf_free(&loss);

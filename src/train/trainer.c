@@ -110,12 +110,14 @@ static ida_status open_data(ida_trainer *t) {
 }
 
 static ida_status lock_folder(ida_trainer *t) {
-    IDA_TRY(ida_mkdirs(t->out_dir));
+    size_t made;
+    IDA_TRY(ida_mkdirs_made(t->out_dir, &made));
     t->lock_fd = open(t->out_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     IDA_FAIL_IF(t->lock_fd < 0, IDA_E_IO, "%s: %s", t->out_dir, strerror(errno));
     /* A file system without locks (some network ones) is no reason to refuse. */
     IDA_FAIL_IF(flock(t->lock_fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK, IDA_E_ARG,
                 "%s: another process is training into this folder", t->out_dir);
+    t->made = made; /* not before the lock: what is in it might be another's */
     return IDA_OK;
 }
 
@@ -206,6 +208,15 @@ static ida_status open_run(ida_trainer *t, const char *plan) {
     return IDA_OK;
 }
 
+/* A run that could not begin: its folder, if it is a new one, and the log in it. Still under the lock. */
+static void take_back(const ida_trainer *t) {
+    if (t->made == 0) return;
+    char *log = ida_path_join(t->out_dir, "log.jsonl");
+    if (log) (void)unlink(log);
+    ida_free(log);
+    ida_rmdirs(t->out_dir, t->made);
+}
+
 ida_status ida_trainer_open(const ida_train_options *o, ida_train_fn *on_event, void *user, ida_trainer **out) {
     ida_trainer *t = NULL;
     ida_status st = IDA_OK;
@@ -233,6 +244,7 @@ ida_status ida_trainer_open(const ida_train_options *o, ida_train_fn *on_event, 
 out:
     ida_buf_free(&text);
     ida_buf_free(&record);
+    if (t) take_back(t);
     ida_trainer_close(t);
     return st;
 }

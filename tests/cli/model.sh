@@ -121,6 +121,9 @@ for d in bare flat; do
         rep4/report.json $d/rep4/report.json && ok "the same runs in report.json" || not_ok "the same runs in report.json"
 done
 rm -f flat/run/config.json
+(ulimit -f 1; "$IDATTN" report run --out rep6/deep -q) 2>&1 | cat >err.txt
+matches "a page that cannot be written" 'cannot write rep6/deep/loss.svg' "$(cat err.txt)"
+absent "leaves no folder" rep6
 refuses "a run without its config" 1 'flat/run: no config.json' "$IDATTN" report flat/run --out rep2
 refuses "report of no run" 1 'no_such' "$IDATTN" report no_such --out rep2
 absent "writes nothing" rep2

@@ -115,6 +115,16 @@ refuses "a device number that is none" 2 'number of a GPU' train x --device cuda
 refuses "bf16 on the CPU" 1 'f32 only' train x --dtype bf16
 refuses "no CUDA backend" 1 'none.so' env IDA_CUDA_BACKEND=./none.so "$IDATTN" train --preset tiny --data data --out x --device cuda
 absent "no run folder is begun" x
+# A run that cannot begin takes back the folders it made: here the log cannot be written, not even to its first line or its second.
+for blocks in 0 1; do
+    (ulimit -f $blocks; train deep/$blocks/run --steps 2 -q) 2>&1 | cat >err.txt
+    matches "a log that cannot be written ($blocks)" 'cannot append to deep/' "$(cat err.txt)"
+    absent "leaves no folder" deep
+done
+mkdir mine; (ulimit -f 0; train mine --steps 2 -q) >/dev/null 2>&1
+same "but one that was there" mine "$(ls -d mine)"
+refuses "a name that is too long" 1 'cannot create the folder' train "deep/$(printf '%0300d' 1)" --steps 2 -q
+absent "leaves no parent" deep
 refuses "a run folder under a file" 1 'file' train file/run --steps 2 -q
 refuses "a folder that cannot be written" 1 '/proc' train /proc/run --steps 2 -q
 finish

@@ -236,6 +236,39 @@ static void reading_refuses_what_is_not_a_small_enough_regular_file(void **state
     ida_map_close(&m);
 }
 
+static void new_folders_are_taken_back_as_far_as_they_are_empty(void **state) {
+    size_t made = 9;
+    const char *deep = in_dir(*state, "back/a//b/c/");
+    assert_int_equal(ida_mkdirs(in_dir(*state, "back")), IDA_OK);
+    assert_int_equal(ida_mkdirs_made(deep, &made), IDA_OK);
+    ida_rmdirs(deep, made);
+    assert_false(ida_exists(in_dir(*state, "back/a")));
+    assert_true(ida_exists(in_dir(*state, "back"))); /* was there */
+    assert_int_equal(ida_mkdirs_made(deep, &made), IDA_OK);
+    put_file(in_dir(*state, "back/a/file"), "x", 1);
+    ida_rmdirs(deep, made);
+    assert_false(ida_exists(in_dir(*state, "back/a/b")));
+    assert_true(ida_exists(in_dir(*state, "back/a/file")));
+    assert_int_equal(ida_mkdirs_made(in_dir(*state, "back/a"), &made), IDA_OK);
+    assert_int_equal(made, 0);
+    ida_rmdirs(in_dir(*state, "back/a"), made);
+    /* an empty folder that was there is left, however the path comes to it */
+    const char *around = in_dir(*state, "back/new/../old/x");
+    assert_int_equal(ida_mkdirs(in_dir(*state, "back/old")), IDA_OK);
+    assert_int_equal(ida_mkdirs_made(around, &made), IDA_OK);
+    ida_rmdirs(around, made);
+    assert_false(ida_exists(in_dir(*state, "back/old/x")));
+    assert_true(ida_exists(in_dir(*state, "back/old")));
+    /* a failure on the way */
+    char name[400], path[2000];
+    memset(name, 'n', sizeof name);
+    name[sizeof name - 1] = '\0';
+    snprintf(path, sizeof path, "%s/%s", in_dir(*state, "back/p/q"), name);
+    assert_int_equal(ida_mkdirs_made(path, &made), IDA_E_IO);
+    assert_int_equal(made, 0);
+    assert_false(ida_exists(in_dir(*state, "back/p")));
+}
+
 static void folders_are_made_listed_in_order_and_removed_without_following_links(void **state) {
     const char *dir = in_dir(*state, "t"), *outside = in_dir(*state, "outside");
     assert_int_equal(ida_mkdirs(in_dir(*state, "t/a//b/c/")), IDA_OK);
@@ -300,6 +333,7 @@ int main(void) {
         cmocka_unit_test(a_torn_last_line_is_cut_off),
         cmocka_unit_test(a_log_line_that_does_not_fit_leaves_no_half_line),
         cmocka_unit_test(reading_refuses_what_is_not_a_small_enough_regular_file),
+        cmocka_unit_test(new_folders_are_taken_back_as_far_as_they_are_empty),
         cmocka_unit_test(folders_are_made_listed_in_order_and_removed_without_following_links),
         cmocka_unit_test(hash_is_xxh3_of_the_whole_file),
     };

@@ -102,6 +102,18 @@ static void a_full_device_gives_everything_back_wherever_it_was_met(void **state
     }
     assert_int_equal(st, IDA_OK);
     assert_true(k > 5); /* weights, gradients, two moments, activations; then none failed */
+    const char *parent = tiny_dir("never");
+    char fresh[200];
+    snprintf(fresh, sizeof fresh, "%s/run", parent);
+    for (int there = 0; there < 2; there++) { /* a run that could not begin leaves a folder only where one was */
+        ida_train_options begin = device_run(fresh);
+        if (there) OK(ida_mkdirs(fresh));
+        device->allocs = 0;
+        device->fail_alloc = 1;
+        assert_int_equal(ida_train(&begin, NULL, NULL), IDA_E_NOMEM);
+        assert_int_equal(ida_exists(fresh), there);
+        assert_int_equal(ida_exists(parent), there);
+    }
     static const int32_t ids[] = {1, 2, 3, 4, 5, 6, 7};
     st = IDA_E_NOMEM;
     for (k = 0; st == IDA_E_NOMEM; k++) {
