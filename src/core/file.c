@@ -349,6 +349,11 @@ void ida_lines_close(ida_lines *l) {
     ida_free(l);
 }
 
+/* Does the part of a path that ends before `end` end in the component "."? It names no folder of its own. */
+static bool ends_in_dot(const char *path, size_t end) {
+    return end > 0 && path[end - 1] == '.' && (end == 1 || path[end - 2] == '/');
+}
+
 /* `made`: the length of the part of `dir` that names the first folder of an unbroken row of new ones that ends in dir itself. */
 void ida_rmdirs(const char *dir, size_t made) {
     char *p = made > 0 ? ida_strdup(dir) : NULL;
@@ -356,13 +361,15 @@ void ida_rmdirs(const char *dir, size_t made) {
     for (size_t n = strlen(p); n >= made; n--) {
         if (p[n] != '/' && p[n] != '\0') continue;
         p[n] = '\0';
-        if (p[n - 1] != '/' && rmdir(p) != 0) break;
+        if (p[n - 1] != '/' && !ends_in_dot(p, n) && rmdir(p) != 0) break;
     }
     ida_free(p);
 }
 
-ida_status ida_mkdirs_made(const char *dir, size_t *made) {
+/* *gone: a folder on the way was not there any more. */
+static ida_status make_folders(const char *dir, size_t *made, bool *gone) {
     *made = 0;
+    *gone = false;
     char *p = ida_strdup(dir);
     IDA_FAIL_IF(!p, IDA_E_NOMEM, "out of memory for a path");
     ida_status st = IDA_OK;
@@ -377,8 +384,9 @@ ida_status ida_mkdirs_made(const char *dir, size_t *made) {
             st = fsync_parent(p);
         } else if (*p && c[-1] != '/') { /* "a//b" and "a/" name nothing new */
             int e = errno;
+            *gone = e == ENOENT;
             if (!(e == EEXIST || e == EROFS || e == EACCES) || !ida_is_dir(p)) st = io_error("create the folder", p, e);
-            else *made = 0;
+            else if (!ends_in_dot(p, (size_t)(c - p))) *made = 0;
         }
         *c = saved;
         if (saved == '\0') break;
@@ -390,6 +398,13 @@ ida_status ida_mkdirs_made(const char *dir, size_t *made) {
     }
     ida_free(p);
     return st;
+}
+
+/* Another process may take back, empty, a folder that was just found on the way: then once more from the front. */
+ida_status ida_mkdirs_made(const char *dir, size_t *made) {
+    bool gone;
+    ida_status st = make_folders(dir, made, &gone);
+    return st != IDA_OK && gone ? make_folders(dir, made, &gone) : st;
 }
 
 ida_status ida_mkdirs(const char *dir) {

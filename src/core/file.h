@@ -33,7 +33,8 @@ ida_status ida_lines_add(ida_lines *l, const char *line); /* one write(2) with t
 void ida_lines_close(ida_lines *l);
 
 ida_status ida_mkdirs(const char *dir);                       /* like mkdir -p; a failure leaves none that it made */
-/* The same for who may fail later: *made tells ida_rmdirs what to take back, 0 = dir was there. */
+/* The same for who may fail later: *made tells ida_rmdirs what to take back, 0 = dir was there. A "." in dir changes nothing; a new
+ * folder that is left by ".." again ("new/../x") stays behind, here and in a failure of ida_mkdirs. */
 ida_status ida_mkdirs_made(const char *dir, size_t *made);
 void ida_rmdirs(const char *dir, size_t made);                /* those that were made, as far as they are empty */
 ida_status ida_fsync_dir(const char *dir);
