@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -109,21 +110,44 @@ static ida_status open_data(ida_trainer *t) {
     return IDA_OK;
 }
 
-static ida_status lock_folder(ida_trainer *t) {
-    size_t made;
-    IDA_TRY(ida_mkdirs_made(t->out_dir, &made));
+/* *held: the folder that was locked is still the one of that name. */
+static ida_status lock_once(ida_trainer *t, bool *held) {
+    struct stat locked, named;
+    *held = false;
+    IDA_TRY(ida_mkdirs_made(t->out_dir, &t->made));
     t->lock_fd = open(t->out_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (t->lock_fd < 0 && errno == ENOENT) {
+        t->made = 0;
+        return IDA_OK;
+    }
     IDA_FAIL_IF(t->lock_fd < 0, IDA_E_IO, "%s: %s", t->out_dir, strerror(errno));
     /* A file system without locks (some network ones) is no reason to refuse. */
-    IDA_FAIL_IF(flock(t->lock_fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK, IDA_E_ARG,
-                "%s: another process is training into this folder", t->out_dir);
-    t->made = made; /* not before the lock: what is in it might be another's */
+    if (flock(t->lock_fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) {
+        t->made = 0; /* the run that is in it needs it, even empty */
+        IDA_FAIL(IDA_E_ARG, "%s: another process is training into this folder", t->out_dir);
+    }
+    IDA_FAIL_IF(fstat(t->lock_fd, &locked), IDA_E_IO, "%s: %s", t->out_dir, strerror(errno));
+    *held = stat(t->out_dir, &named) == 0 && named.st_dev == locked.st_dev && named.st_ino == locked.st_ino;
+    if (*held) return IDA_OK;
+    close(t->lock_fd);
+    t->lock_fd = -1;
+    t->made = 0;
     return IDA_OK;
 }
 
-/* What the folder allows: a start (*dir NULL) or a continuation from *dir. ida_checkpoint_find refuses a folder whose checkpoints
- * are all damaged, so a run is never silently started over. */
-static ida_status look_at_folder(const ida_trainer *t, char **dir) {
+/* A run that could not begin takes its folder back under its lock: who came to that lock in between holds a folder without a
+ * name, and begins anew. */
+static ida_status lock_folder(ida_trainer *t) {
+    bool held = false;
+    for (int i = 0; i < 3 && !held; i++) IDA_TRY(lock_once(t, &held));
+    IDA_FAIL_IF(!held, IDA_E_IO, "%s: this folder is removed or replaced all the time: stop that, or give another folder",
+                t->out_dir);
+    return IDA_OK;
+}
+
+/* What the folder allows: a start (*dir NULL; *empty: nothing is in it) or a continuation from *dir. ida_checkpoint_find refuses
+ * a folder whose checkpoints are all damaged, so a run is never silently started over. */
+static ida_status look_at_folder(const ida_trainer *t, char **dir, bool *empty) {
     char **names = NULL;
     int64_t n = 0, step;
     bool has_log = false;
@@ -131,12 +155,27 @@ static ida_status look_at_folder(const ida_trainer *t, char **dir) {
     IDA_TRY(ida_list_dir(t->out_dir, &names, &n));
     for (int64_t i = 0; i < n; i++) has_log = has_log || strcmp(names[i], "log.jsonl") == 0;
     ida_names_free(names, n);
-    if (n == 0) return IDA_OK;
+    *empty = n == 0;
+    if (*empty) return IDA_OK;
     IDA_FAIL_IF(!t->o.resume, IDA_E_ARG, "%s: the run folder is not empty: resume the run in it, or give another folder",
                 t->out_dir);
     IDA_TRY(ida_checkpoint_find(t->out_dir, dir, &step));
     IDA_FAIL_IF(!*dir && !has_log, IDA_E_ARG,
                 "%s: holds files but neither a checkpoint nor a log.jsonl: not a run folder, give another", t->out_dir);
+    return IDA_OK;
+}
+
+/* The log of a run in an empty folder. Only what was made here is this trainer's to take back: where there are no locks, another
+ * one may have found the folder empty too. */
+static ida_status make_log(ida_trainer *t) {
+    char *path = ida_path_join(t->out_dir, "log.jsonl");
+    IDA_FAIL_IF(!path, IDA_E_NOMEM, "no memory for the run log's path");
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666), e = errno;
+    ida_free(path);
+    IDA_FAIL_IF(fd < 0 && e == EEXIST, IDA_E_ARG, "%s: another process is training into this folder", t->out_dir);
+    IDA_FAIL_IF(fd < 0, IDA_E_IO, "%s/log.jsonl: cannot create: %s", t->out_dir, strerror(e));
+    close(fd);
+    t->own_log = true;
     return IDA_OK;
 }
 
@@ -188,8 +227,9 @@ static bool eval_due(const ida_trainer *t) { return t->val && ida_train_due(t->s
 
 static ida_status open_run(ida_trainer *t, const char *plan) {
     char *dir = NULL;
+    bool empty;
     IDA_TRY(lock_folder(t));
-    IDA_TRY(look_at_folder(t, &dir));
+    IDA_TRY(look_at_folder(t, &dir, &empty));
     ida_status st = allocate(t);
     if (st == IDA_E_NOMEM) ida_plan_explain(&t->plan, t->o.activation_checkpointing);
     if (st == IDA_OK) {
@@ -200,6 +240,7 @@ static ida_status open_run(ida_trainer *t, const char *plan) {
     IDA_TRY(st);
     ida_optim_init(&t->optim, &t->o, &t->model->table);
     bool evaluated;
+    if (empty) IDA_TRY(make_log(t));
     IDA_TRY(ida_runlog_open(t->out_dir, t->step, &evaluated, &t->log));
     t->eval_pending = t->step > 0 && !evaluated && eval_due(t);
     IDA_TRY(notes_at_start(t, plan));
@@ -208,10 +249,12 @@ static ida_status open_run(ida_trainer *t, const char *plan) {
     return IDA_OK;
 }
 
-/* A run that could not begin: its folder, if it is a new one, and the log in it. Still under the lock. */
-static void take_back(const ida_trainer *t) {
-    if (t->made == 0) return;
-    char *log = ida_path_join(t->out_dir, "log.jsonl");
+/* A run that could not begin: the log and the folders that it made, still under the lock. To hold the lock is not enough: the run
+ * that made the log may have ended before. */
+static void take_back(ida_trainer *t) {
+    ida_runlog_close(t->log);
+    t->log = NULL;
+    char *log = t->own_log ? ida_path_join(t->out_dir, "log.jsonl") : NULL;
     if (log) (void)unlink(log);
     ida_free(log);
     ida_rmdirs(t->out_dir, t->made);

@@ -70,6 +70,7 @@ typedef struct ida_trainer {
     ida_train_options o;        /* a copy: own paths, warm-up resolved, config.max_position = seq_len */
     char *data_dir, *out_dir, *tokenizer_json;
     size_t made;                /* what ida_trainer_open made of out_dir (ida_mkdirs_made) */
+    bool own_log;               /* ida_trainer_open found out_dir empty and made log.jsonl in it */
     int lock_fd;                /* flock on the run folder: one trainer at a time */
 
     ida_dataset *train, *val;   /* val NULL: nothing to evaluate on */
@@ -101,7 +102,7 @@ typedef struct ida_trainer {
 } ida_trainer;
 
 /* Checks, plans, refuses what does not fit, allocates, then starts at step 0 or continues from the newest whole checkpoint. A
- * failure leaves no run folder that was not there. */
+ * failure leaves no run folder that was not there, and one that was empty it leaves empty. */
 ida_status ida_trainer_open(const ida_train_options *o, ida_train_fn *on_event, void *user, ida_trainer **out);
 /* What one step's gradient is made of; the two halves of ida_trainer_step. Fills t->rows and t->grads. */
 typedef struct ida_trainer_gradient {

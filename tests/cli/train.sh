@@ -123,6 +123,8 @@ for blocks in 0 1; do
 done
 mkdir mine; (ulimit -f 0; train mine --steps 2 -q) >/dev/null 2>&1
 same "but one that was there" mine "$(ls -d mine)"
+same "and it is still empty" "" "$(ls -A mine)"
+works "so that the next try begins" train mine --steps 2 -q
 refuses "a name that is too long" 1 'cannot create the folder' train "deep/$(printf '%0300d' 1)" --steps 2 -q
 absent "leaves no parent" deep
 refuses "a run folder under a file" 1 'file' train file/run --steps 2 -q

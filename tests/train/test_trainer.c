@@ -1,5 +1,6 @@
 /* test_trainer.c - a run that is stopped, killed or starved of disk and then resumed ends as if nothing had happened; a run
  * folder is never mixed up or lost. Called with --child DATA RUN it is one such run. */
+#include <fcntl.h>
 #include <math.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -8,8 +9,10 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 
@@ -507,6 +510,76 @@ static void a_folder_in_use_is_not_trained_into(void **state) {
     tiny_same_run(run, fresh, 14);
 }
 
+/* The library's flock goes through here, so that a test can be the process that comes between a new folder and its lock. */
+static void (*between)(const char *run);
+static const char *between_run;
+int flock(int fd, int operation) {
+    void (*f)(const char *) = between;
+    between = NULL;
+    if (f) f(between_run);
+    return (int)syscall(SYS_flock, fd, operation);
+}
+
+static void train_whole(const char *run) {
+    ida_train_options o = short_run(tiny_standard_data(), run);
+    OK(ida_train(&o, NULL, NULL));
+}
+
+static int held;
+static void hold(const char *run) {
+    held = open(run, O_RDONLY | O_DIRECTORY);
+    assert_int_equal(syscall(SYS_flock, held, LOCK_EX | LOCK_NB), 0);
+}
+
+static void replace(const char *run) {
+    assert_int_equal(rmdir(run), 0);
+    OK(ida_mkdirs(run));
+}
+
+static void replace_always(const char *run) {
+    replace(run);
+    between = replace_always;
+}
+
+static ida_status open_after(void (*f)(const char *), const char *run, ida_trainer **t) {
+    ida_train_options o = short_run(tiny_standard_data(), run);
+    o.resume = false;
+    *t = NULL;
+    between = f;
+    between_run = run;
+    ida_status st = ida_trainer_open(&o, NULL, NULL, t);
+    between = NULL;
+    return st;
+}
+
+static void a_run_that_was_quicker_keeps_its_folder(void **state) {
+    (void)state;
+    const char *whole = tiny_dir("whole"), *run = tiny_dir("quick"), *empty = tiny_dir("held"), *anew = tiny_dir("anew");
+    ida_trainer *t, *second;
+    train_whole(whole);
+    /* it began and ended: its lock is free, its log is there */
+    assert_int_equal(open_after(train_whole, run, &t), IDA_E_ARG);
+    assert_non_null(strstr(ida_last_error(), "not empty"));
+    tiny_same_run(whole, run, 14);
+    /* it holds the lock and has no log yet */
+    assert_int_equal(open_after(hold, empty, &t), IDA_E_ARG);
+    assert_non_null(strstr(ida_last_error(), "another process is training into this folder"));
+    assert_true(ida_exists(empty));
+    close(held);
+    OK(open_after(NULL, empty, &t));
+    ida_trainer_close(t);
+    /* it could not begin and took the folder away; another made it anew */
+    OK(open_after(replace, anew, &t));
+    assert_int_equal(open_after(NULL, anew, &second), IDA_E_ARG);
+    assert_non_null(strstr(ida_last_error(), "another process"));
+    OK(ida_trainer_step(t));
+    ida_trainer_close(t);
+    tiny_clean();
+    assert_int_equal(open_after(replace_always, anew, &t), IDA_E_IO);
+    assert_non_null(strstr(ida_last_error(), "replaced all the time"));
+    assert_true(ida_exists(anew));
+}
+
 static void keep_line(void *user, const char *line) { snprintf(user, 512, "%s", line); }
 
 static void a_run_may_go_on_in_another_dtype_and_says_so(void **state) {
@@ -587,6 +660,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_failure_of_data_or_log_saves_the_steps_done),
         cmocka_unit_test(a_run_continues_only_as_the_run_it_was),
         cmocka_unit_test(a_folder_in_use_is_not_trained_into),
+        cmocka_unit_test(a_run_that_was_quicker_keeps_its_folder),
         cmocka_unit_test(a_run_may_go_on_in_another_dtype_and_says_so),
         cmocka_unit_test(damaged_checkpoints_are_passed_over_but_never_started_over),
     };
