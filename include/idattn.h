@@ -162,6 +162,8 @@ IDA_API ida_status ida_model_load_on(const char *path, const char *device, ida_d
 /* The folder that ida_model_load reads for this path: a model folder itself, or the newest whole checkpoint of a run folder (its
  * config.json, tokenizer.json and trainer_state.json belong together). Caller frees *dir with ida_string_free. */
 IDA_API ida_status ida_model_resolve(const char *path, char **dir);
+/* The same of a model that was loaded, without looking again; lives as long as the model. NULL: it was not loaded. */
+IDA_API const char *ida_model_folder(const ida_model *m);
 /* Writes config.json, model.safetensors, generation_config.json into `dir` (created), each file atomically. */
 IDA_API ida_status ida_model_save(const ida_model *m, const char *dir);
 IDA_API void ida_model_free(ida_model *m);

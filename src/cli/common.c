@@ -207,12 +207,8 @@ static int load_tokenizer(const options *o, const char *dir, bool required, ida_
 }
 
 int open_model(const options *o, const char *path, bool tokenizer_required, ida_model **m, ida_tokenizer **t) {
-    char *dir = NULL;
-    ida_status st = ida_model_resolve(path, &dir);
-    if (!st) st = ida_model_load_on(dir, opt_str(o, "device"), dtype_from_options(o), m);
-    int rc = st ? fail(o, st, NULL) : load_tokenizer(o, dir, tokenizer_required, t);
-    ida_string_free(dir);
-    return rc;
+    ida_status st = ida_model_load_on(path, opt_str(o, "device"), dtype_from_options(o), m);
+    return st ? fail(o, st, NULL) : load_tokenizer(o, ida_model_folder(*m), tokenizer_required, t);
 }
 
 ida_dtype dtype_from_options(const options *o) {

@@ -51,7 +51,7 @@ bool path_is_dir(const char *path);
     {"dtype", 0, OPT_CHOICE, "f32|bf16", NULL, 0, 0, "of activations and matrix weights [f32 on the CPU, bf16 on a GPU]"}
 ida_dtype dtype_from_options(const options *o);
 
-/* Model and tokenizer of MODEL, both from the one folder that ida_model_resolve finds. --tokenizer replaces the model's own; *t
+/* Model and tokenizer of MODEL, both from the one folder that ida_model_folder names. --tokenizer replaces the model's own; *t
  * stays NULL when there is none and none is required. The model goes where --device says: `o` has OPT_DEVICE and OPT_DTYPE. 0, or
  * the exit code after printing the failure; the caller frees both. */
 int open_model(const options *o, const char *path, bool tokenizer_required, ida_model **m, ida_tokenizer **t);

@@ -116,9 +116,12 @@ ida_status ida_model_load_on(const char *path, const char *device, ida_dtype dty
     /* What was found in a run folder has just been checked, and all of it. */
     ida_status st = strcmp(dir, path) == 0 ? ida_checkpoint_verify_model(dir) : IDA_OK;
     if (st == IDA_OK) st = ida_folder_load_model(dir, dev, out);
-    ida_free(dir);
+    if (st == IDA_OK) (*out)->folder = dir;
+    else ida_free(dir);
     return st;
 }
+
+const char *ida_model_folder(const ida_model *m) { return m ? m->folder : NULL; }
 
 ida_status ida_model_save(const ida_model *m, const char *dir) {
     IDA_NEED(m);

@@ -148,6 +148,7 @@ void ida_model_free(ida_model *m) {
     if (m->matrices != m->params) ida_dev_free(m->dev, m->matrices);
     if (m->owns_params) ida_dev_free(m->dev, m->params);
     ida_free(m->config_text);
+    ida_free(m->folder);
     ida_free(m->w.layers);
     drop_prep(m);
     ida_param_table_free(&m->table);

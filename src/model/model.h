@@ -55,6 +55,7 @@ typedef struct ida_bound {
 struct ida_model {
     ida_config cfg;
     char *config_text;                   /* the config.json it came from, for the keys of others; NULL: none */
+    char *folder;                        /* it was loaded from; NULL: none */
     ida_param_table table;
     const ida_device *dev;
     real *params;                        /* [table.block], device; the masters */
