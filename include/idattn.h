@@ -164,7 +164,8 @@ IDA_API ida_status ida_model_load_on(const char *path, const char *device, ida_d
 IDA_API ida_status ida_model_resolve(const char *path, char **dir);
 /* The same of a model that was loaded, without looking again; lives as long as the model. NULL: it was not loaded. */
 IDA_API const char *ida_model_folder(const ida_model *m);
-/* Writes config.json, model.safetensors, generation_config.json into `dir` (created), each file atomically. */
+/* Writes config.json, model.safetensors, generation_config.json into `dir` (created), each file atomically. In a checkpoint's
+ * folder its manifest.json, which is of the files before, is removed first: a model folder then, and no checkpoint any more. */
 IDA_API ida_status ida_model_save(const ida_model *m, const char *dir);
 IDA_API void ida_model_free(ida_model *m);
 IDA_API const ida_config *ida_model_config(const ida_model *m);

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "core/mem.h"
 #include "io/weights.h"
@@ -59,13 +60,11 @@ out:
     return st;
 }
 
-static ida_status manifest_load(const char *dir, json_t **out, const json_t **files, int64_t *step) {
+static ida_status manifest_check(const json_t *j, const char *dir, const json_t **files, int64_t *step) {
     char *path = ida_path_join(dir, "manifest.json");
     IDA_FAIL_IF(!path, IDA_E_NOMEM, "out of memory for a path");
-    json_t *j = NULL;
     int64_t version;
-    ida_status st = ida_json_load(path, MAX_JSON_BYTES, &j);
-    if (st == IDA_OK) st = ida_json_i64(j, path, "version", 1, INT64_MAX, NULL, &version);
+    ida_status st = ida_json_i64(j, path, "version", 1, INT64_MAX, NULL, &version);
     if (st == IDA_OK && version != MANIFEST_VERSION)
         st = ida_fail(IDA_E_UNSUPPORTED, __FILE__, __LINE__, "%s: version %" PRId64 " is not known, this program reads %d", path,
                       version, MANIFEST_VERSION);
@@ -75,6 +74,21 @@ static ida_status manifest_load(const char *dir, json_t **out, const json_t **fi
         if (!json_is_object(*files)) st = ida_fail(IDA_E_FORMAT, __FILE__, __LINE__, "%s: needs an object \"files\"", path);
     }
     ida_free(path);
+    return st;
+}
+
+static ida_status manifest_read(const char *dir, json_t **out) {
+    char *path = ida_path_join(dir, "manifest.json");
+    IDA_FAIL_IF(!path, IDA_E_NOMEM, "out of memory for a path");
+    ida_status st = ida_json_load(path, MAX_JSON_BYTES, out);
+    ida_free(path);
+    return st;
+}
+
+static ida_status manifest_load(const char *dir, json_t **out, const json_t **files, int64_t *step) {
+    json_t *j = NULL;
+    ida_status st = manifest_read(dir, &j);
+    if (st == IDA_OK) st = manifest_check(j, dir, files, step);
     if (st != IDA_OK) json_decref(j);
     else *out = j;
     return st;
@@ -137,26 +151,42 @@ ida_status ida_checkpoint_verify(const char *dir) {
     return verify(dir, &step);
 }
 
-/* A manifest.json that lists no weights is another program's. */
-static ida_status lists_weights(const char *dir, bool *yes) {
-    char *path = ida_path_join(dir, "manifest.json");
-    json_t *j = NULL;
-    *yes = false;
-    IDA_FAIL_IF(!path, IDA_E_NOMEM, "out of memory for a path");
-    ida_status st = ida_exists(path) ? ida_json_load(path, MAX_JSON_BYTES, &j) : IDA_OK;
-    *yes = json_object_get(json_object_get(j, "files"), "model.safetensors") != NULL;
-    json_decref(j);
+static bool has_file(const char *dir, const char *name, bool regular) {
+    char *path = ida_path_join(dir, name);
+    struct stat s;
+    bool there = path && stat(path, &s) == 0 && (!regular || S_ISREG(s.st_mode));
     ida_free(path);
-    return st;
+    return there;
 }
 
-static ida_status verify_listed(const char *dir, const json_t *files, const char *name) {
-    const json_t *entry = json_object_get(files, name);
-    char *path = ida_path_join(dir, name);
+/* The manifest.json of a folder that is read for its model: *out NULL where there is none, or another program's. That of a
+ * checkpoint lists the weights, with our checksum; one that cannot be read is damage where the trainer's state is beside it. */
+static ida_status own_manifest(const char *dir, json_t **out) {
+    const bool beside = has_file(dir, "trainer_state.json", true);
+    json_t *j = NULL;
+    *out = NULL;
+    if (!has_file(dir, "manifest.json", false)) return IDA_OK;
+    ida_status st = damage_or_trouble(dir, "manifest.json", manifest_read(dir, &j));
+    if (st != IDA_OK) return beside || st == IDA_E_NOMEM ? st : IDA_OK;
+    const json_t *weights = json_object_get(json_object_get(j, "files"), "model.safetensors");
+    if (weights && (beside || json_object_get(weights, "xxh3"))) *out = j;
+    else json_decref(j);
+    return IDA_OK;
+}
+
+ida_status ida_checkpoint_dissolve(const char *dir) {
+    json_t *j = NULL;
+    ida_status st = own_manifest(dir, &j);
+    const bool ours = j || st == IDA_E_FORMAT;
+    json_decref(j);
+    if (!ours) return st;
+    char *path = ida_path_join(dir, "manifest.json");
     IDA_FAIL_IF(!path, IDA_E_NOMEM, "out of memory for a path");
-    bool there = ida_exists(path);
+    st = IDA_OK;
+    if (unlink(path) != 0)
+        st = ida_fail(IDA_E_IO, __FILE__, __LINE__, "cannot remove %s, which is of the files before: %s", path, strerror(errno));
     ida_free(path);
-    return entry && there ? verify_file(dir, name, entry) : IDA_OK;
+    return st;
 }
 
 ida_status ida_checkpoint_verify_model(const char *dir) {
@@ -164,15 +194,19 @@ ida_status ida_checkpoint_verify_model(const char *dir) {
     json_t *j = NULL;
     const json_t *files = NULL;
     int64_t step;
-    bool ours;
-    ida_status st = lists_weights(dir, &ours);
-    if (st == IDA_OK && ours) st = manifest_load(dir, &j, &files, &step);
-    for (size_t i = 0; st == IDA_OK && ours && i < sizeof read / sizeof *read; i++) st = verify_listed(dir, files, read[i]);
+    ida_status st = own_manifest(dir, &j);
+    if (st == IDA_OK && j) st = manifest_check(j, dir, &files, &step);
+    for (size_t i = 0; st == IDA_OK && j && i < sizeof read / sizeof *read; i++) {
+        const json_t *entry = json_object_get(files, read[i]);
+        if (entry && has_file(dir, read[i], false)) st = verify_file(dir, read[i], entry);
+    }
     json_decref(j);
-    if (st != IDA_E_FORMAT) return st;
+    if (st != IDA_E_FORMAT && st != IDA_E_UNSUPPORTED) return st;
     char *why = ida_strdup(ida_last_error());
     if (why)
-        ida_fail(st, __FILE__, __LINE__, "%s: load another checkpoint, or remove manifest.json if the change was meant", why);
+        ida_fail(st, __FILE__, __LINE__, "%s: %s, or remove manifest.json if %s", why,
+                 st == IDA_E_FORMAT ? "copy the folder anew from where it is whole" : "take a newer program",
+                 st == IDA_E_FORMAT ? "the change was meant" : "the model may be read unchecked");
     ida_free(why);
     return st;
 }

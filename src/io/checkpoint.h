@@ -36,8 +36,10 @@ ida_status ida_checkpoint_with_config(const char *run_dir, char **dir);
 ida_status ida_checkpoint_verify(const char *dir);
 /* The same for a reader of the model alone: what is there of config.json, tokenizer.json and model.safetensors. The optimiser's
  * part, two thirds of the bytes, is not read and may be gone. A folder without a manifest of ours is a model folder: nothing to
- * check. */
+ * check. Ours lists the weights with their xxh3, or stands, be it damaged, beside a trainer_state.json. */
 ida_status ida_checkpoint_verify_model(const char *dir);
+/* For who writes another model into the folder: removes that manifest, and with it the checkpoint; one of others stays. */
+ida_status ida_checkpoint_dissolve(const char *dir);
 /* Loads weights into the model and moments into m, v (blocks of its device, table->block floats), and the state JSON (caller
  * json_decref; NULL: not wanted). */
 ida_status ida_checkpoint_load(const char *dir, ida_model *model, float *m, float *v, json_t **state);

@@ -35,6 +35,7 @@ ida_status ida_folder_save_model(const char *dir, const ida_model *m) {
     const float *block = m->params;
     const char *prefix = "";
     ida_status st = ida_mkdirs(dir);
+    if (st == IDA_OK) st = ida_checkpoint_dissolve(dir); /* first: a manifest is never of other files than are there */
     if (st == IDA_OK) st = ida_weights_write(path, &m->table, m->dev, &block, &prefix, 1);
     if (st == IDA_OK) st = ida_config_files_write(dir, m);
     ida_free(path);

@@ -200,7 +200,7 @@ static void count_line(void *user, const char *line) {
     ++*(int *)user;
 }
 
-/* A step folder that a person names is read like any model, but not against its manifest. */
+/* A step folder that a person names is held against its manifest, as far as the model goes. */
 static void a_model_is_loaded_only_as_its_manifest_says(void **state) {
     char dir[1024], folder[1200], path[1400];
     run_dir_of(dir, state, "named");
@@ -246,6 +246,76 @@ static void a_model_is_loaded_only_as_its_manifest_says(void **state) {
     assert_int_equal(unlink(path), 0);
     if (ida_model_load(folder, &m)) fail_msg("%s", ida_last_error());
     ida_model_free(m);
+    run_close(&r);
+}
+
+/* manifest.json is a common name. Beside a trainer_state.json one that cannot be read is damage, else it is another program's. */
+static void another_programs_manifest_is_in_nobodys_way(void **state) {
+    static const char *const others[] = {"", "not JSON", "\xef\xbb\xbf{}", "// a comment\n{}", "[1]", "{\"files\": 3}",
+                                         "{\"a\": 1, \"a\": 2}",
+                                         "{\"files\": {\"model.safetensors\": \"sha256\"}}",
+                                         "{\"files\": {\"model.safetensors\": {\"size\": 3}}}"};
+    enum { N = sizeof others / sizeof *others, HUGE_BYTES = (16 << 20) + 1 };
+    char folder[1024], path[1100], trainer_state[1100];
+    run_dir_of(folder, state, "others");
+    run r;
+    ida_model *m = NULL;
+    run_open(&r, 16, 32);
+    memset(r.model->params, 0, (size_t)r.model->table.block * sizeof *r.model->params);
+    assert_int_equal(ida_model_save(r.model, folder), IDA_OK);
+    snprintf(path, sizeof path, "%s/manifest.json", folder);
+    snprintf(trainer_state, sizeof trainer_state, "%s/trainer_state.json", folder);
+    for (int beside = 0; beside < 2; beside++) {
+        if (beside) put_file(trainer_state, "{}", 2);
+        for (size_t i = 0; i < N + 2; i++) {
+            if (i < N) put_file(path, others[i], (int64_t)strlen(others[i]));
+            else if (i == N) put_file(path, " ", 1);
+            else assert_int_equal(ida_mkdirs(path), IDA_OK);
+            if (i == N) assert_int_equal(truncate(path, HUGE_BYTES), 0);
+            bool ours = beside && i != 4 && i != 5;
+            m = NULL;
+            if (ida_model_load(folder, &m) != (ours ? IDA_E_FORMAT : IDA_OK))
+                fail_msg("%d, %zu: %s", beside, i, ida_last_error());
+            if (ours) assert_non_null(strstr(ida_last_error(), "remove manifest.json if the change was meant"));
+            ida_model_free(m);
+            assert_int_equal(ida_remove_tree(path), IDA_OK);
+        }
+    }
+    static const char newer[] = "{\"version\": 2, \"files\": {\"model.safetensors\": {\"xxh3\": \"0\"}}}";
+    put_file(path, newer, sizeof newer - 1);
+    assert_int_equal(unlink(trainer_state), 0);
+    assert_int_equal(ida_model_load(folder, &m), IDA_E_UNSUPPORTED);
+    assert_non_null(strstr(ida_last_error(), "take a newer program, or remove manifest.json if the model may be read unchecked"));
+    run_close(&r);
+}
+
+static void a_model_saved_over_a_checkpoint_loads(void **state) {
+    char dir[1024], folder[1200], path[1400];
+    run_dir_of(dir, state, "over");
+    run r;
+    ida_model *m = NULL;
+    run_open(&r, 16, 32);
+    for (int how = 0; how < 3; how++) { /* a manifest that is whole, damaged, another program's */
+        assert_int_equal(save(&r, dir, 1, 0), IDA_OK);
+        snprintf(folder, sizeof folder, "%s", step_dir(dir, 1));
+        snprintf(path, sizeof path, "%s/manifest.json", folder);
+        if (how == 1) put_file(path, "{", 1);
+        if (how == 2) put_file(path, "{\"name\": \"an app\"}", 18);
+        r.model->params[0] = 5;
+        assert_int_equal(ida_model_save(r.model, folder), IDA_OK);
+        assert_int_equal(ida_exists(path), how == 2);
+        if (ida_model_load(folder, &m)) fail_msg("%s", ida_last_error());
+        assert_true(m->params[0] == 5);
+        assert_string_equal(ida_model_folder(m), folder);
+        ida_model_free(m);
+        m = NULL;
+    }
+    assert_int_equal(save(&r, dir, 1, 0), IDA_OK);
+    if (ida_model_load(dir, &m)) fail_msg("%s", ida_last_error());
+    assert_string_equal(ida_model_folder(m), folder);
+    ida_model_free(m);
+    assert_null(ida_model_folder(r.model));
+    assert_null(ida_model_folder(NULL));
     run_close(&r);
 }
 
@@ -471,6 +541,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_saved_checkpoint_loads_bit_for_bit),
         cmocka_unit_test(a_model_is_loaded_only_as_its_manifest_says),
+        cmocka_unit_test(another_programs_manifest_is_in_nobodys_way),
+        cmocka_unit_test(a_model_saved_over_a_checkpoint_loads),
         cmocka_unit_test(a_file_that_cannot_be_read_is_no_damage),
         cmocka_unit_test(an_empty_or_absent_run_has_no_checkpoint),
         cmocka_unit_test(pruning_keeps_the_newest_and_cleans_what_was_interrupted),
