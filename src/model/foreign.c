@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "core/mem.h"
 
@@ -14,14 +15,15 @@
 typedef enum rule {
     OFF,         /* false, or 0: no experts, no cap */
     ON,          /* true */
-    SILU, ROPE,  /* that name in small letters */
+    SILU, ROPE,  /* that name */
     ONE,         /* 1 */
     HEAD_DIM,    /* hidden_size/num_attention_heads */
     SCORE_SCALE, /* 1/sqrt of that */
-    THETA, EPS,  /* rope_theta, rms_norm_eps */
+    THETA,       /* rope_theta */
     WINDOW,      /* one that no layer has, or that reaches over max_position_embeddings tokens */
     LAYER_TYPES, /* a list of layers that see the whole past */
-    ALL_ONES     /* a list of 1 */
+    ALL_ONES,    /* a list of 1, not empty: HF fills an empty one by the interval */
+    INTERVAL     /* any beside a list, which then tells */
 } rule;
 
 static const struct key { const char *name; rule rule; const char *why; } keys[] = {
@@ -32,9 +34,6 @@ static const struct key { const char *name; rule rule; const char *why; } keys[]
     {"use_bias", OFF, "projections have no bias"},
     {"qkv_bias", OFF, "projections have no bias"},
     {"use_qkv_bias", OFF, "projections have no bias"},
-    {"layer_norm_eps", EPS, "norms are RMSNorm, with rms_norm_eps"},
-    {"layer_norm_epsilon", EPS, "norms are RMSNorm, with rms_norm_eps"},
-    {"norm_eps", EPS, "norms are RMSNorm, with rms_norm_eps"},
     {"head_dim", HEAD_DIM, "heads are hidden_size/num_attention_heads wide"},
     {"query_pre_attn_scalar", HEAD_DIM, "scores are divided by the root of the head's width"},
     {"attention_multiplier", SCORE_SCALE, "scores are divided by the root of the head's width"},
@@ -62,14 +61,14 @@ static const struct key { const char *name; rule rule; const char *why; } keys[]
     {"moe_num_experts", OFF, "there are no mixtures of experts"},
     {"sliding_window", WINDOW, "softmax layers see the whole past"},
     {"attention_chunk_size", WINDOW, "softmax layers see the whole past"},
-    {"layer_types", LAYER_TYPES, "softmax layers see the whole past; mixers go into layer_mixers"},
+    {"layer_types", LAYER_TYPES, "softmax layers see the whole past, and mixers go into layer_mixers"},
     {"is_causal", ON, "every layer is causal"},
     {"use_bidirectional_attention", OFF, "every layer is causal"},
     {"is_encoder_decoder", OFF, "every layer is causal"},
     {"position_embedding_type", ROPE, "positions are told by RoPE"},
     {"alibi", OFF, "positions are told by RoPE"},
     {"no_rope_layers", ALL_ONES, "all layers have RoPE, or none (mixer.rope)"},
-    {"no_rope_layer_interval", OFF, "all layers have RoPE, or none (mixer.rope)"},
+    {"no_rope_layer_interval", INTERVAL, "all layers have RoPE, or none (mixer.rope)"},
     {"rope_interleaved", OFF, "RoPE turns element i of a head with the one half a head further, not with its neighbour"},
     {"rope_interleave", OFF, "RoPE turns element i of a head with the one half a head further, not with its neighbour"},
     {"rope_local_base_freq", THETA, "all layers have one rope_theta"},
@@ -105,7 +104,6 @@ static double number_of(rule r, const ida_config *c) {
     case HEAD_DIM: return dh;
     case SCORE_SCALE: return 1 / sqrt(dh);
     case THETA: return c->rope_theta;
-    case EPS: return c->norm_eps;
     default: return 1;
     }
 }
@@ -147,7 +145,7 @@ static bool whole_past(const json_t *types, const json_t *j, const ida_config *c
 static bool all_ones(const json_t *list) {
     for (size_t i = 0; i < json_array_size(list); i++)
         if (!json_is_true(json_array_get(list, i)) && !is_number(json_array_get(list, i), 1)) return false;
-    return json_is_array(list);
+    return json_array_size(list) > 0;
 }
 
 static bool harmless(const struct key *k, const json_t *v, const json_t *j, const ida_config *c) {
@@ -156,17 +154,19 @@ static bool harmless(const struct key *k, const json_t *v, const json_t *j, cons
     case OFF: return is_off(v);
     case ON: return json_is_true(v);
     case SILU: return is_text(v, "silu");
-    case ROPE: return is_text(v, "rope");
+    case ROPE: return json_is_string(v) && strcasecmp(json_string_value(v), "rope") == 0;
     case WINDOW: return is_off(v) || !narrow(j, k->name, c) || !has_layers(j, k->name, c);
     case LAYER_TYPES: return whole_past(v, j, c);
     case ALL_ONES: return all_ones(v);
+    case INTERVAL: return is_off(v) || json_is_array(json_object_get(j, "no_rope_layers"));
     default: return is_number(v, number_of(k->rule, c));
     }
 }
 
 static void say_harmless(rule r, const ida_config *c, char *out, size_t size) {
     switch (r) {
-    case OFF: snprintf(out, size, "null, false or 0"); return;
+    case OFF:
+    case INTERVAL: snprintf(out, size, "null, false or 0"); return;
     case ON: snprintf(out, size, "true"); return;
     case SILU: snprintf(out, size, "\"silu\""); return;
     case ROPE: snprintf(out, size, "\"rope\""); return;
@@ -213,7 +213,8 @@ ida_status ida_config_refuse_foreign(const json_t *j, const char *where, const i
         char only[96], *given = ida_json_dump(v, JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(9));
         IDA_FAIL_IF(!given, IDA_E_NOMEM, "%s: out of memory", where);
         say_harmless(k->rule, c, only, sizeof only);
-        (void)ida_fail(IDA_E_UNSUPPORTED, __FILE__, __LINE__, "%s: %s is %.60s%s; only %s can be taken: %s", where, k->name,
+        (void)ida_fail(IDA_E_UNSUPPORTED, __FILE__, __LINE__,
+                       "%s: %s is %.60s%s; only %s can be taken: %s; set it to null if the model does without", where, k->name,
                        given, strlen(given) > 60 ? "..." : "", only, k->why);
         ida_free(given);
         return IDA_E_UNSUPPORTED;

@@ -52,7 +52,9 @@ static void harmless_values_of_foreign_keys_are_taken(void **s) {
         "\"num_experts\":0,\"num_local_experts\":0,\"n_routed_experts\":null,\"moe_num_experts\":0,\"num_experts_per_tok\":2",
         "\"use_bidirectional_attention\":false,\"is_encoder_decoder\":false,\"alibi\":false,\"attn_temperature_tuning\":false",
         "\"no_rope_layers\":[1,true],\"no_rope_layer_interval\":null,\"rope_interleaved\":false,\"rope_interleave\":null",
-        "\"no_rope_layers\":[],\"rms_norm_eps\":1e-5,\"layer_norm_eps\":0.00001,\"layer_norm_epsilon\":null,\"norm_eps\":1e-5",
+        "\"no_rope_layers\":[1,1],\"no_rope_layer_interval\":4", /* where there is a list, it tells */
+        "\"rms_norm_eps\":1e-5,\"layer_norm_eps\":1e-12,\"layer_norm_epsilon\":1e-6,\"norm_eps\":1e-5", /* left over, unread */
+        "\"position_embedding_type\":\"RoPE\"",
         "\"rope_theta\":5e5,\"rope_local_base_freq\":500000,\"rotary_pct\":1.0,\"quantization_config\":null",
         "\"rope_theta\":5e5,\"rope_scaling\":{\"type\":\"default\",\"rope_theta\":5e5,\"partial_rotary_factor\":1}",
         "\"rope_scaling\":{\"type\":\"linear\",\"factor\":1.0}",
@@ -88,9 +90,6 @@ static void foreign_keys_that_change_the_result_are_refused_by_name(void **s) {
         {"\"use_bias\":true", "use_bias"},
         {"\"qkv_bias\":true", "qkv_bias"},
         {"\"use_qkv_bias\":true", "use_qkv_bias"},
-        {"\"layer_norm_eps\":1e-12", "layer_norm_eps is 1e-12; only 1e-06 can be taken: norms are RMSNorm"},
-        {"\"rms_norm_eps\":1e-5,\"layer_norm_epsilon\":1e-6", "layer_norm_epsilon is 1e-6; only 1e-05"},
-        {"\"norm_eps\":1e-5", "norm_eps"},
         {"\"head_dim\":\"wide\"", "head_dim is \"wide\"; only 16 can be taken"},
         {"\"query_pre_attn_scalar\":256", "query_pre_attn_scalar is 256; only 16 can be taken"},
         {"\"attention_multiplier\":0.015625", "attention_multiplier is 0.015625; only 0.25 can be taken"},
@@ -125,6 +124,8 @@ static void foreign_keys_that_change_the_result_are_refused_by_name(void **s) {
         {"\"alibi\":true", "alibi"},
         {"\"no_rope_layers\":[1,0]", "no_rope_layers is [1,0]; only a list of 1 can be taken"},
         {"\"no_rope_layers\":4", "no_rope_layers"},
+        {"\"no_rope_layers\":[]", "no_rope_layers is []; only a list of 1 can be taken"},
+        {"\"no_rope_layers\":null,\"no_rope_layer_interval\":4", "no_rope_layer_interval is 4; only null, false or 0"},
         {"\"no_rope_layer_interval\":4", "no_rope_layer_interval"},
         {"\"rope_interleaved\":true", "rope_interleaved"},
         {"\"rope_interleave\":true", "rope_interleave "},
@@ -143,7 +144,8 @@ static void foreign_keys_that_change_the_result_are_refused_by_name(void **s) {
          "{\"rope_type\":\"default\",\"rope_theta\":1e4}}", "rope_parameters.full_attention is an object"},
         {"\"rope_scaling\":{\"rope_type\":\"default\",\"sliding_attention\":{}}", "rope_scaling.sliding_attention is an object"},
         /* windows */
-        {"\"sliding_window\":64", "sliding_window is 64; only null or max_position_embeddings (2048) and more can be taken"},
+        {"\"sliding_window\":64", "sliding_window is 64; only null or max_position_embeddings (2048) and more can be taken: "
+                                  "softmax layers see the whole past; set it to null if the model does without"},
         {"\"sliding_window\":2047,\"use_sliding_window\":null", "sliding_window is 2047"},
         {"\"sliding_window\":\"64\"", "sliding_window is \"64\""},
         {"\"sliding_window\":-1", "sliding_window is -1"},
