@@ -43,11 +43,13 @@ static void print_rows(json_t *rows) {
     }
 }
 
-/* --out is the key "out" to the library, which would name a key that nobody typed. */
+/* --out is the key "out" to the library, which would name a key that nobody typed. A bench that is not known is its to name. */
 static int check_out(const options *o) {
+    static const char *const draw_nothing[] = {"gemm", "mixer", "train", "decode", "prefill", "threads", "tokenizer"};
     if (!opt_str(o, "out")) return 0;
-    if (strcmp(o->args[0], "kernel-form") != 0)
-        return usage_error(o->cmd, "--out is for kernel-form, the only bench that draws; leave it out");
+    for (size_t i = 0; i < sizeof draw_nothing / sizeof *draw_nothing; i++)
+        if (strcmp(o->args[0], draw_nothing[i]) == 0)
+            return usage_error(o->cmd, "--out is for kernel-form, the only bench that draws; leave it out");
     for (int64_t i = 1; i < o->n_args; i++)
         if (strncmp(o->args[i], "out=", 4) == 0) return usage_error(o->cmd, "--out and out= are the same; give one of them");
     return 0;

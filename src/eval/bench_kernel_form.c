@@ -60,9 +60,11 @@ static ida_status picture(const char *dir, const double *m, const double *to_lim
                        .series = series,
                        .n_series = 2};
     char *path = ida_path_join(dir, "kernel-form.svg");
-    ida_status st = path ? ida_mkdirs(dir) : ida_fail(IDA_E_NOMEM, __FILE__, __LINE__, "no memory for a path");
+    size_t made = 0;
+    ida_status st = path ? ida_mkdirs_made(dir, &made) : ida_fail(IDA_E_NOMEM, __FILE__, __LINE__, "no memory for a path");
     if (!st) st = ida_svg_line_chart(&svg, &chart);
     if (!st) st = ida_write_file(path, svg.data, (size_t)svg.len);
+    if (st) ida_rmdirs(dir, made);
     ida_buf_free(&svg);
     ida_free(path);
     return st;

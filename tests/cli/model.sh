@@ -130,6 +130,9 @@ absent "writes nothing" rep2
 
 works "bench kernel-form" "$IDATTN" bench kernel-form n=64 max_m=16 features=64 --out pic --json
 same "its picture" "kernel-form.svg" "$(ls pic)"
+(ulimit -f 1; "$IDATTN" bench kernel-form n=64 max_m=16 features=64 --out pic4/deep -q) 2>&1 | cat >err.txt
+matches "a picture that cannot be written" 'cannot write pic4/deep/kernel-form.svg' "$(cat err.txt)"
+absent "leaves no folder" pic4
 python3 -c 'import json,sys; r=json.load(open("out.txt"))["rows"]; sys.exit(0 if r[-1]["error"] < 0.1 * r[0]["error"] and all(x["check"] for x in r) else 1)' && ok "the error falls as M grows" || not_ok "the error falls as M grows" "$(cat out.txt)"
 for b in "gemm N=64 preset=tiny reps=2" "mixer T=200 heads=2 head_dim=16 state=16 reps=2" "train preset=tiny T=64 reps=2" "train preset=tiny T=64 reps=2 mixer=s4d" \
     "decode tokens=3000 reps=2" "prefill preset=tiny T=128 reps=2" "threads preset=tiny T=64 reps=2"; do
@@ -176,24 +179,28 @@ refuses "bench train: neither on nor off" 2 'activation_checkpointing=2' "$IDATT
 works "bench train with activation checkpointing" "$IDATTN" bench train preset=tiny T=64 B=2 reps=2 activation_checkpointing=1 --json
 python3 -c 'import json; d=json.load(open("out.txt")); assert d["rows"] and all(r["check"] for r in d["rows"])' && ok "its rows are checked" || not_ok "its rows are checked" "$(head -n 40 out.txt)"
 refuses "an unknown bench" 2 'kernel-form' "$IDATTN" bench speed
+refuses "an unknown bench, with --out" 2 'bench "speed" is not known' "$IDATTN" bench speed --out pic2
 refuses "an unknown key lists the keys" 2 'reps=' "$IDATTN" bench gemm tokens=5
 refuses "a key given twice" 2 'gemm: N is given twice; give it once' "$IDATTN" bench gemm N=16 N=32
 refuses "--out for a bench that draws nothing" 2 'bench: --out is for kernel-form' "$IDATTN" bench gemm N=16 --out pic
 refuses "--out beside its key" 2 '--out and out= are the same' "$IDATTN" bench kernel-form n=64 max_m=4 features=64 out=pic2 --out pic3
 absent "nothing is drawn" pic2
 python3 - "$IDATTN" <<'PY' && ok "one SIGINT stops a long prefill soon" || not_ok "one SIGINT stops a long prefill soon"
-import signal, subprocess, sys, time
-p = subprocess.Popen([sys.argv[1], "bench", "prefill", "preset=tiny", "T=16777216", "reps=1", "-q"], stderr=subprocess.PIPE,
-                     preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
-def caught():  # the program has its handler
-    mask = [l.split()[1] for l in open("/proc/%d/status" % p.pid) if l.startswith("SigCgt:")]
-    return int(mask[0], 16) >> (signal.SIGINT - 1) & 1
-while p.poll() is None and not caught(): time.sleep(0.05)
-time.sleep(3)
+import json, signal, subprocess, sys, threading
+# no machine gets to the end of this call
+p = subprocess.Popen([sys.argv[1], "bench", "prefill", "preset=tiny", "mixer=softmax", "T=4194304", "reps=1"],
+                     stderr=subprocess.PIPE, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+late = threading.Timer(120, p.kill)  # also of a first line that does not come
+late.start()
+for line in p.stderr:  # the check before it is over, the call is at work
+    if line.startswith(b"{") and json.loads(line)["progress"] == "prefill": break
+late.cancel()
 p.send_signal(signal.SIGINT)
-try: err = p.communicate(timeout=60)[1]
-except subprocess.TimeoutExpired: p.kill(); sys.exit(1)
-sys.exit(0 if p.returncode == 1 and err.startswith(b"idattn bench: stopped") else 1)
+late = threading.Timer(30, p.kill)
+late.start()
+err = p.stderr.read().splitlines()
+late.cancel()
+sys.exit(0 if p.wait() == 1 and err and err[-1].startswith(b"idattn bench: stopped") else 1)
 PY
 refuses "a bad value" 2 'N=many' "$IDATTN" bench gemm N=many
 finish
