@@ -53,35 +53,27 @@ ida_s4d_args ida_run_s4d(const ida_run *r, const ida_shape *s, int64_t layer, co
     return x;
 }
 
-/* Products of the same xn [N,d]; w NULL = none. */
-typedef struct projection {
-    act *y;
-    const act *w;
-    int64_t out;
-} projection;
-/* Those whose weights and, for one token, whose outputs lie one after another are one product: a step waits for launches. Which
- * do depends on the size of the acts, and with it in f32, by the library's choice of an algorithm, the last bits. */
-static ida_status project(const ida_run *r, const projection *p, int n) {
+/* Products of x normed; those without weights are none. A step keeps nothing of what is between. */
+static ida_status project(const ida_run *r, const act *x, const real *gain, const ida_product *all, int n_all) {
     const ida_device *dev = r->m->dev;
-    const int64_t tokens = r->b->n_tokens, d = r->m->cfg.d_model;
-    for (int i = 0, next; i < n; i = next) {
-        int64_t out = p[i].out;
-        for (next = i + 1; next < n && tokens == 1 && !ida_on_host(dev); next++) {
-            if (!p[i].w || !p[next].w || p[next].y != ida_act_at(dev, p[i].y, out) ||
-                p[next].w != ida_act_at(dev, (act *)(uintptr_t)p[i].w, out * d))
-                break;
-            out += p[next].out;
-        }
-        if (p[i].w) IDA_TRY(dev->ops->linear_fwd(dev, p[i].y, r->a->xn, p[i].w, NULL, tokens, d, out));
+    const ida_config *c = &r->m->cfg;
+    ida_acts *a = r->a;
+    const int64_t tokens = r->b->n_tokens, d = c->d_model;
+    ida_product p[IDA_MOST_PRODUCTS];
+    int n = 0;
+    for (int i = 0; i < n_all; i++)
+        if (all[i].w) p[n++] = all[i];
+    if (r->step) {
+        ida_part_begin(a, IDA_PART_GEMM);
+        return dev->ops->project(dev, p, n,
+                                 &(ida_project_args){.x = x, .gain = gain, .xn = a->xn, .rstd = a->rstd, .n = tokens, .in = d,
+                                                     .eps = c->norm_eps});
     }
+    ida_part_begin(a, IDA_PART_NORM);
+    IDA_TRY(dev->ops->rmsnorm_fwd(dev, a->xn, a->rstd, x, gain, tokens, d, c->norm_eps));
+    ida_part_begin(a, IDA_PART_GEMM);
+    for (int i = 0; i < n; i++) IDA_TRY(dev->ops->linear_fwd(dev, p[i].y, a->xn, p[i].w, NULL, tokens, d, p[i].out));
     return IDA_OK;
-}
-static ida_status project_mixer(const ida_run *r, const ida_shape *s, int64_t layer) {
-    const ida_layer_weights *w = &r->m->w.layers[layer];
-    const ida_layer_acts *l = &r->a->layers[layer];
-    const projection p[] = {
-        {l->q0, s->query ? w->wq : NULL, s->qw}, {l->k0, w->wk, s->kvw}, {l->v0, w->wv, s->kvw}, {l->g, w->wg, s->ow}};
-    return project(r, p, 4);
 }
 
 ida_stream ida_run_stream(const ida_run *r, const ida_shape *s, int64_t layer, int which, bool first) {
@@ -164,33 +156,45 @@ ida_status ida_run_output(const ida_run *r, const ida_shape *s, int64_t layer, a
     return IDA_OK;
 }
 
-ida_status ida_run_layer_kept(const ida_run *r, int64_t layer) {
+/* From x1 to x2. */
+static ida_status mixer(const ida_run *r, int64_t layer) {
     const ida_device *dev = r->m->dev;
     const ida_config *c = &r->m->cfg;
     const ida_layer_weights *w = &r->m->w.layers[layer];
     ida_acts *a = r->a;
     const ida_layer_acts *l = &a->layers[layer];
-    ida_shape s = ida_layer_shape(c, layer);
-    ida_state_layout sl = ida_run_state(r, layer);
-    int64_t n = r->b->n_tokens, d = c->d_model, f = c->ffn_hidden;
+    const ida_shape s = ida_layer_shape(c, layer);
+    const ida_state_layout sl = ida_run_state(r, layer);
+    const ida_product in_to[] = {{.y = l->q0, .w = s.query ? w->wq : NULL, .out = s.qw},
+                                 {.y = l->k0, .w = w->wk, .out = s.kvw},
+                                 {.y = l->v0, .w = w->wv, .out = s.kvw},
+                                 {.y = l->g, .w = w->wg, .out = s.ow}};
     act *normed, *y;
     ida_core_in in;
-
-    ida_part_begin(a, IDA_PART_NORM);
-    IDA_TRY(dev->ops->rmsnorm_fwd(dev, a->xn, a->rstd, l->x1, w->norm1, n, d, c->norm_eps));
-    ida_part_begin(a, IDA_PART_GEMM);
-    IDA_TRY(project_mixer(r, &s, layer));
+    IDA_TRY(project(r, l->x1, w->norm1, in_to, 4));
     ida_part_begin(a, IDA_PART_MIXER);
     IDA_TRY(ida_run_core_inputs(r, &s, layer, true, &in));
     IDA_TRY(run_core(r, &s, layer, &in, &sl));
     IDA_TRY(ida_run_output(r, &s, layer, &normed, &y));
     ida_part_begin(a, IDA_PART_GEMM);
-    IDA_TRY(dev->ops->linear_fwd(dev, l->x2, y, w->wo, l->x1, n, s.ow, d));
+    return dev->ops->linear_fwd(dev, l->x2, y, w->wo, l->x1, r->b->n_tokens, s.ow, c->d_model);
+}
 
-    ida_part_begin(a, IDA_PART_NORM);
-    IDA_TRY(dev->ops->rmsnorm_fwd(dev, a->xn, a->rstd, l->x2, w->norm2, n, d, c->norm_eps));
-    ida_part_begin(a, IDA_PART_GEMM);
-    return project(r, (const projection[]){{l->gate, w->gate, f}, {l->up, w->up, f}}, 2);
+ida_status ida_run_layer_kept(const ida_run *r, int64_t layer) {
+    const ida_layer_weights *w = &r->m->w.layers[layer];
+    const ida_layer_acts *l = &r->a->layers[layer];
+    const int64_t f = r->m->cfg.ffn_hidden;
+    const ida_product to[] = {{.y = l->gate, .w = w->gate, .out = f}, {.y = l->up, .w = w->up, .out = f}};
+    IDA_TRY(mixer(r, layer));
+    return project(r, l->x2, w->norm2, to, 2);
+}
+/* The same where nothing is kept, and the SwiGLU. */
+static ida_status step_layer(const ida_run *r, int64_t layer) {
+    const ida_layer_weights *w = &r->m->w.layers[layer];
+    const ida_layer_acts *l = &r->a->layers[layer];
+    const ida_product to = {.y = r->a->ff, .w = w->up, .gate = l->gate, .gate_w = w->gate, .out = r->m->cfg.ffn_hidden};
+    IDA_TRY(mixer(r, layer));
+    return project(r, l->x2, w->norm2, &to, 1);
 }
 
 static ida_status run_layer(const ida_run *r, int64_t layer) {
@@ -199,10 +203,14 @@ static ida_status run_layer(const ida_run *r, int64_t layer) {
     ida_acts *a = r->a;
     const ida_layer_acts *l = &a->layers[layer];
     int64_t n = r->b->n_tokens, d = c->d_model, f = c->ffn_hidden;
-    IDA_TRY(ida_run_layer_kept(r, layer));
-    ida_part_begin(a, IDA_PART_OTHER);
-    IDA_TRY(dev->ops->swiglu_fwd(dev, a->ff, l->gate, l->up, n * f));
-    ida_part_begin(a, IDA_PART_GEMM);
+    if (r->step) {
+        IDA_TRY(step_layer(r, layer));
+    } else {
+        IDA_TRY(ida_run_layer_kept(r, layer));
+        ida_part_begin(a, IDA_PART_OTHER);
+        IDA_TRY(dev->ops->swiglu_fwd(dev, a->ff, l->gate, l->up, n * f));
+        ida_part_begin(a, IDA_PART_GEMM);
+    }
     act *next = layer + 1 < c->n_layers ? a->layers[layer + 1].x1 : a->x_last;
     return dev->ops->linear_fwd(dev, next, a->ff, r->m->w.layers[layer].down, l->x2, n, f, d);
 }
@@ -310,7 +318,7 @@ static ida_status step_work(const ida_run *r) {
     const ida_acts *a = r->a;
     const int64_t n = r->b->n_tokens, v = r->m->cfg.vocab_size;
     IDA_TRY(layers(r));
-    IDA_TRY(ida_run_final_norm(r));
+    IDA_TRY(ida_run_final_norm(r)); /* not as one product: these are the ops of a step that is not recorded, with its bits */
     IDA_TRY(dev->ops->linear_fwd(dev, a->logits, a->xn, r->m->w.lm_head, NULL, n, r->m->cfg.d_model, v));
     return dev->ops->from_act(dev, a->wide, a->logits, n * v);
 }

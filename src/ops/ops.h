@@ -79,6 +79,26 @@ typedef ida_status ida_rmsnorm_fwd_fn(const ida_device *dev, act *y, real *rstd,
 typedef ida_status ida_rmsnorm_bwd_fn(const ida_device *dev, act *dx, real *dg, const act *dy, const act *x, const real *g,
                                       const real *rstd, int64_t n, int64_t d);
 
+/* -- project: products of rows that are normalised first, for a step, which keeps nothing for a gradient: with
+ *    xn = rmsnorm(x; gain, eps), each y = xn w^T or, where gate_w is not NULL, SiLU(xn gate_w^T) * (xn w^T).
+ *    y [N,out]; x [N,in]; gain [in]; w, gate_w [out,in]. No y aliases x or another y. xn [N,in], rstd [N], gate [N,out] (NULL
+ *    without gate_w): work space, its content afterwards undefined. 1 <= n_products <= IDA_MOST_PRODUCTS. */
+enum { IDA_MOST_PRODUCTS = 4 };
+typedef struct ida_product {
+    act *y, *gate;
+    const act *w, *gate_w;
+    int64_t out;
+} ida_product;
+typedef struct ida_project_args {
+    const act *x;
+    const real *gain;
+    act *xn;
+    real *rstd;
+    int64_t n, in;
+    double eps;
+} ida_project_args;
+typedef ida_status ida_project_fn(const ida_device *dev, const ida_product *products, int n_products, const ida_project_args *a);
+
 /* -- headnorm (method step 5): per token and head y = x * rstd * g + b[h].  y, x [N,H,D]; rstd [N,H] =; g [D]; b [H,D] or
  *    NULL.  bwd: dx =;  dg +=, db += (NULL with b). */
 typedef ida_status ida_headnorm_fwd_fn(const ida_device *dev, act *y, real *rstd, const act *x, const real *g, const real *b,

@@ -1,5 +1,7 @@
 /* ops_rows.c - ops_check of the ops that work on rows: embed, linear, rmsnorm, headnorm, featmap, swiglu, casts. */
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "core/bf16.h"
 #include "ops_check.h"
@@ -162,6 +164,74 @@ void check_rmsnorm_bwd(checker *c) {
         fill_rstd(&k, in(&k, "rstd", REAL, s.n, 0, 0), x, s.d);
         run_case(&k);
     }
+}
+
+/* ---- project: d = in, v = out of each product, h = products, whose arrays lie one after another in one. REVERSED: they are
+ * asked for from the last to the first, so that none follows another. */
+enum { IN_ORDER, REVERSED, GATED, WAYS };
+typedef struct projection { rows s; int way; } projection;
+/* Work space that starts as NaN. */
+static ida_status work_space(const ida_device *dev, void **out, int64_t n, int64_t size) {
+    IDA_TRY(ida_dev_alloc(dev, out, n, size, "work space"));
+    void *nan = must_alloc(n, (size_t)size);
+    memset(nan, 0xff, (size_t)(n * size));
+    const ida_status st = ida_dev_upload(dev, *out, nan, n * size);
+    free(nan);
+    return st;
+}
+static ida_status call_project(const ida_device *dev, void *const *p, const void *args) {
+    const projection *c = args;
+    const rows *s = &c->s;
+    const int64_t rows_y = s->n * s->v, rows_w = s->v * s->d;
+    ida_product products[IDA_MOST_PRODUCTS];
+    void *xn = NULL, *rstd = NULL, *gate = NULL;
+    ida_status st = work_space(dev, &xn, s->n * s->d, dev->act_size);
+    if (st == IDA_OK) st = work_space(dev, &rstd, s->n, sizeof(real));
+    if (st == IDA_OK) st = work_space(dev, &gate, rows_y, dev->act_size);
+    for (int64_t i = 0; i < s->h; i++) {
+        const int64_t at = c->way == REVERSED ? s->h - 1 - i : i;
+        products[i] = (ida_product){
+            .y = ida_act_at(dev, p[0], at * rows_y), .w = ida_act_at(dev, p[3], at * rows_w), .out = s->v};
+        if (c->way == GATED) products[i].gate = gate, products[i].gate_w = ida_act_at(dev, p[4], at * rows_w);
+    }
+    const ida_project_args a = {
+        .x = p[1], .gain = p[2], .xn = xn, .rstd = rstd, .n = s->n, .in = s->d, .eps = EPS};
+    if (st == IDA_OK) st = dev->ops->project(dev, products, (int)s->h, &a);
+    ida_dev_free(dev, xn);
+    ida_dev_free(dev, rstd);
+    ida_dev_free(dev, gate);
+    return st;
+}
+/* Of bf16: the roundings of xn and y, and of gate and up. */
+static void judge_project(kase *k) {
+    if (k->c->bf16) k->a[0].naive = 0x1p-9 * sqrt(((const projection *)k->args)->way == GATED ? 5 : 2);
+}
+static const rows project_rows[] = {
+    {.n = 1, .d = 2048, .v = 160, .h = 3}, {.n = 1, .d = 768, .v = 9001, .h = 2},  {.n = 2, .d = 520, .v = 33, .h = 4},
+    {.n = 3, .d = 5504, .v = 17, .h = 2},  {.n = 4, .d = 264, .v = 9001, .h = 1},  {.n = 4, .d = 20000, .v = 9, .h = 2},
+    {.n = 5, .d = 768, .v = 40, .h = 3},   {.n = 1, .d = 80000, .v = 5, .h = 3},   {.n = 1, .d = 9, .v = 7, .h = 2},
+    {.n = 2, .d = 8, .v = 1, .h = 1},      {.n = 1, .d = 4104, .v = 5000, .h = 1}, {.n = 130, .d = 64, .v = 96, .h = 4},
+    {.n = 3, .d = 24, .v = 40, .h = 2},    {.n = 2, .d = 2056, .v = 4801, .h = 1}, {.n = 0, .d = 64, .v = 8, .h = 2},
+};
+void check_project(checker *c) {
+    for (size_t i = 0; i < sizeof project_rows / sizeof *project_rows; i++)
+        for (int way = 0; way < WAYS; way++) {
+            const projection s = {project_rows[i], way};
+            const int64_t n = s.s.n, d = s.s.d, v = s.s.v, h = s.s.h;
+            kase k;
+            begin_case(&k, c, call_project, &s, "n %d in %d out %d x %d, %s", (int)n, (int)d, (int)h, (int)v,
+                       way == GATED ? "gated" : way == REVERSED ? "reversed" : "in order");
+            k.judge = judge_project;
+            out(&k, "y", ACT, h * n * v);
+            array *x = in(&k, "x", ACT, n * d, 0.1, 1.5);
+            scale_rows(&k, x, d);
+            if (n == 2) set(&k, x, d / 2, 1e30), set(&k, x, d, 0x1p-60); /* whose square is no float */
+            in(&k, "gain", REAL, d, 1, 0.3);
+            in(&k, "w", ACT, h * v * d, 0, 1 / sqrt((double)d));
+            if (way == GATED) in(&k, "gate_w", ACT, h * v * d, 0, 2 / sqrt((double)d));
+            else absent(&k);
+            run_case(&k);
+        }
 }
 
 static ida_status call_headnorm_fwd(const ida_device *dev, void *const *p, const void *args) {

@@ -118,6 +118,7 @@ static const ida_ops ops = {.embed_fwd = embed_fwd,
                             .linear_bwd = linear_bwd,
                             .rmsnorm_fwd = rmsnorm_fwd,
                             .rmsnorm_bwd = rmsnorm_bwd,
+                            .project = ida_ref_project, /* of the ops here */
                             .headnorm_fwd = headnorm_fwd,
                             .headnorm_bwd = headnorm_bwd,
                             .stream_fwd = stream_fwd,

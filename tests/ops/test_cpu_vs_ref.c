@@ -79,6 +79,18 @@ static void run_rmsnorm(const ida_device *dev, result *r, const shape *s) {
     ok(dev->ops->rmsnorm_bwd(dev, dx, out_add(r, "dg", d, SUM(n)), dy, x, g, rstd, n, d));
     r->t[1].terms = (double)largest(rstd, n); /* rstd g dy, less its part along x */
 }
+/* Two products, one of them gated. */
+static void run_project(const ida_device *dev, result *r, const shape *s) {
+    int64_t n = s->n, d = s->d, h = s->h;
+    float *x = uniform(n * d, 1), *w = uniform(h * d, 3), *gate_w = uniform(h * d, 4);
+    ida_product p[2] = {{.w = w, .out = h}, {.w = w, .gate_w = gate_w, .gate = floats(n * h, NAN), .out = h}};
+    ida_project_args a = {.x = x, .gain = uniform(d, 2), .n = n, .in = d, .eps = 1e-5};
+    a.xn = floats(n * d, NAN), a.rstd = floats(n, NAN);
+    p[0].y = out_set(r, "y", n * h, SUM(d));
+    p[1].y = out_set(r, "gated y", n * h, SUM(d));
+    ok(dev->ops->project(dev, p, 2, &a));
+    r->t[0].terms = r->t[1].terms = (double)largest(a.xn, n * d);
+}
 static void run_headnorm(const ida_device *dev, result *r, const shape *s) {
     int64_t n = s->n, h = s->h, d = s->d, size = n * h * d;
     float *x = uniform(size, 1), *g = uniform(d, 2), *b = s->variant ? uniform(h * d, 4) : NULL, *dy = uniform(size, 3);
@@ -288,6 +300,10 @@ static void embed_matches_ref(void **state) {
 static void rmsnorm_matches_ref(void **state) {
     (void)state;
     rows("rmsnorm", run_rmsnorm, 1, 1);
+}
+static void project_matches_ref(void **state) {
+    (void)state;
+    rows("project", run_project, 5, 1);
 }
 static void headnorm_matches_ref(void **state) {
     (void)state;
@@ -525,6 +541,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(embed_matches_ref),
         cmocka_unit_test(rmsnorm_matches_ref),
+        cmocka_unit_test(project_matches_ref),
         cmocka_unit_test(headnorm_matches_ref),
         cmocka_unit_test(featmap_matches_ref),
         cmocka_unit_test(swiglu_matches_ref),

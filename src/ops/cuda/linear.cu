@@ -239,7 +239,8 @@ static ida_status multiply(const ida_device *dev, product what, void *d, const v
 
 extern "C" ida_status ida_cuda_linear_fwd(const ida_device *dev, act *y, const act *x, const act *w, const act *c, int64_t n,
                                           int64_t in, int64_t out) {
-    if (ida_linear_few(dev, x, w, n, in, out)) return ida_linear_few_fwd(dev, y, x, w, c, n, in, out);
+    const ida_few_product few = {.y = y, .x = x, .w = w, .c = c, .n = n, .in = in, .out = out};
+    if (ida_linear_few(dev, &few)) return ida_linear_few_fwd(dev, &few);
     return multiply(dev, FWD, y, w, x, c, out, n, in);
 }
 
