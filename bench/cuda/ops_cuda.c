@@ -89,6 +89,9 @@ static int row_problems(problem *p, int64_t d) {
         {"rmsnorm_bwd", 0, d, 0, call_rmsnorm_rstd, call_rmsnorm_bwd,
          {{"dx", ROWS_INOUT, F_ACT, d, 0, 1}, R_SUM("dg", d), A_IN("dy", d, 0, 1), A_IN("x", d, 0, 1), R_PAR("g", d, 1, 0.3),
           R_MADE("rstd", 1)}},
+        {"project gate, up", 0, d, f, NULL, call_project,
+         {A_OUT("y", f), A_IN("x", d, 0, 1), R_PAR("gain", d, 1, 0.3), {"xn", ROWS_SETUP, F_ACT, d, 0, 0}, R_MADE("rstd", 1),
+          {"gate", ROWS_SETUP, F_ACT, f, 0, 0}, A_PAR("w", d * f, 0, 0.02), A_PAR("gate_w", d * f, 0, 0.02)}},
         {"swiglu_fwd", 0, f, 0, NULL, call_swiglu_fwd, {A_OUT("y", f), A_IN("g", f, 0, 1), A_IN("u", f, 0, 1)}},
         {"swiglu_bwd", 0, f, 0, NULL, call_swiglu_bwd,
          {A_OUT("dg", f), A_OUT("du", f), A_IN("dy", f, 0, 1), A_IN("g", f, 0, 1), A_IN("u", f, 0, 1)}},
@@ -160,10 +163,11 @@ static int head_problems(problem *p, int64_t w) {
 /* clang-format on */
 
 static bool is_step(const problem *p) { return p->call == call_interdomain_step || p->call == call_s4d_step; }
-/* Rows of the timed call: all tokens; a block of them for the head, as the model does; 64 sequences for a step. */
+/* Rows of the timed call: all tokens; a block of them for the head, as the model does; of a step one for products, 64 else. */
 static int64_t rows_of(const bench *b, const problem *p) {
     const bool head =
         p->call == call_cross_entropy || ((p->call == call_linear_fwd || p->call == call_linear_bwd) && p->v == 32000);
+    if (p->call == call_project) return 1;
     return is_step(p) ? 64 : head && b->tokens > 4096 ? 4096 : b->tokens;
 }
 static double flops_of(const bench *b, const problem *p, int64_t n) {
@@ -226,7 +230,7 @@ static double *values(const ida_device *dev, const void *from, const field *f, i
 /* The worst relative error of an output on SMALL tokens against the reference. Without d log_dt, sums that cancel: ops_check has
  * it. */
 static double check(const bench *b, const problem *p) {
-    const int64_t n = is_step(p) ? 5 : SMALL, cu[] = {0, 3, n};
+    const int64_t n = p->call == call_project ? 1 : is_step(p) ? 5 : SMALL, cu[] = {0, n < 3 ? n : 3, n};
     const ida_seqs seqs = {2, cu, NULL};
     void *ours[MAX_FIELDS] = {NULL}, *want[MAX_FIELDS] = {NULL};
     double worst = 0;

@@ -61,6 +61,7 @@ static ida_status project(const ida_run *r, const act *x, const real *gain, cons
     const int64_t tokens = r->b->n_tokens, d = c->d_model;
     ida_product p[IDA_MOST_PRODUCTS];
     int n = 0;
+    assert(n_all <= IDA_MOST_PRODUCTS);
     for (int i = 0; i < n_all; i++)
         if (all[i].w) p[n++] = all[i];
     if (r->step) {

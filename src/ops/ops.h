@@ -79,10 +79,11 @@ typedef ida_status ida_rmsnorm_fwd_fn(const ida_device *dev, act *y, real *rstd,
 typedef ida_status ida_rmsnorm_bwd_fn(const ida_device *dev, act *dx, real *dg, const act *dy, const act *x, const real *g,
                                       const real *rstd, int64_t n, int64_t d);
 
-/* -- project: products of rows that are normalised first, for a step, which keeps nothing for a gradient: with
- *    xn = rmsnorm(x; gain, eps), each y = xn w^T or, where gate_w is not NULL, SiLU(xn gate_w^T) * (xn w^T).
- *    y [N,out]; x [N,in]; gain [in]; w, gate_w [out,in]. No y aliases x or another y. xn [N,in], rstd [N], gate [N,out] (NULL
- *    without gate_w): work space, its content afterwards undefined. 1 <= n_products <= IDA_MOST_PRODUCTS. */
+/* -- project (method section 3, of one layer's half): products of rows that are normalised first, for a step, which keeps nothing
+ *    for a gradient: with xn = rmsnorm(x; gain, eps), each y = xn w^T or, where gate_w is not NULL, SiLU(xn gate_w^T) * (xn w^T).
+ *    y [N,out] =; x [N,in]; gain [in]; w, gate_w [out,in]. No y aliases x, another y or the work space: xn [N,in], rstd [N],
+ *    gate [N,out] (NULL without gate_w; products may share one), whose content afterwards is undefined.
+ *    1 <= n_products <= IDA_MOST_PRODUCTS; a product's bits do not depend on which others are asked for. */
 enum { IDA_MOST_PRODUCTS = 4 };
 typedef struct ida_product {
     act *y, *gate;

@@ -42,6 +42,11 @@ OP_CALL(rmsnorm_bwd) {
     (void)seqs;
     return dev->ops->rmsnorm_bwd(dev, p[0], p[1], p[2], p[3], p[4], p[5], n, l->d);
 }
+OP_CALL(project) { /* y, x, gain, xn, rstd, gate, w, gate_w */
+    const ida_product product = {.y = p[0], .gate = p[5], .w = p[6], .gate_w = p[7], .out = l->v};
+    const ida_project_args a = {.x = p[1], .gain = p[2], .xn = p[3], .rstd = p[4], .n = n, .in = l->d, .eps = 1e-5};
+    return (void)seqs, dev->ops->project(dev, &product, 1, &a);
+}
 OP_CALL(headnorm_fwd) { return (void)seqs, dev->ops->headnorm_fwd(dev, p[0], p[1], p[2], p[3], p[4], n, l->h, l->d, 1e-5); }
 OP_CALL(headnorm_rstd) { return (void)seqs, dev->ops->headnorm_fwd(dev, p[0], p[6], p[4], p[5], NULL, n, l->h, l->d, 1e-5); }
 OP_CALL(headnorm_bwd) {

@@ -26,10 +26,9 @@ enum kind { PLAIN, NORMED, GATED };
 template <int N, kind K> constexpr int ROWS = K == GATED || N > 2 ? 2 : 1;
 template <int N, kind K> constexpr int COLUMNS = K == GATED ? 1 : ROWS<N, K>;
 
-/* Slots, x, the sums of squares of each warp. R: rows of W a warp. */
-template <int R, int DEPTH> int64_t shared_bytes(int64_t n, int64_t in) {
-    return R * DEPTH * THREADS * (int64_t)sizeof(uint4) + n * in * (int64_t)sizeof(__nv_bfloat16) +
-           n * 32 * (int64_t)sizeof(double);
+/* Slots, x, but for PLAIN the sums of squares of each warp. R: rows of W a warp. */
+template <int R, int DEPTH> int64_t shared_bytes(int64_t n, int64_t pieces, bool sums) {
+    return (R * DEPTH * THREADS + n * pieces) * (int64_t)sizeof(uint4) + (sums ? n * 32 * (int64_t)sizeof(double) : 0);
 }
 
 struct few_params {
@@ -49,24 +48,24 @@ VEC_DEV void unpack(uint4 raw, float (&x)[V]) {
 
 /* What a lane reads of W: R rows at a time, every 32nd piece of each. */
 struct walk {
-    const uint4 *at;      /* its next piece of the first row */
-    int row, stride, out; /* the first row; from there to that of the next R */
-    int i, pieces;        /* which piece of the row; of a row */
+    const uint4 *at; /* its next piece of the first row */
+    int row, stride; /* the first row; from there to that of the next R */
+    int i;           /* which piece of the row */
 };
 
 /* Queues the step's pieces for slot[r THREADS], as one group; nothing past the end of a row or of W. */
 template <int R, kind KIND> VEC_DEV void fetch(walk &from, const few_params &p, uint4 *slot) {
-    if (from.row < from.out) {
+    if (from.row < p.out) {
 #pragma unroll
         for (int r = 0; r < R; r++) { /* past W's last row: that one, and no sum is written */
-            const bool in = from.i < from.pieces;
+            const bool in = from.i < p.pieces;
             const uint4 *at = KIND == GATED ? (r ? p.up + (from.at - p.w) : from.at)
-                                            : from.at + (from.row + r < from.out ? r * from.pieces : 0);
+                                            : from.at + (from.row + r < p.out ? r * p.pieces : 0);
             cp_async<16>(smem_at(slot + r * THREADS), in ? at : p.w, in);
         }
         from.i += 32, from.at += 32;
-        if (from.i - (int)(threadIdx.x & 31) >= from.pieces) {
-            from.at += (int64_t)from.stride * from.pieces - from.i;
+        if (from.i - (int)(threadIdx.x & 31) >= p.pieces) {
+            from.at += (int64_t)from.stride * p.pieces - from.i;
             from.i = (int)(threadIdx.x & 31), from.at += from.i, from.row += from.stride;
         }
     }
@@ -111,7 +110,7 @@ template <int N> VEC_DEV void normalize(uint4 *shared_x, double *shared_sums, co
 
 /* N rows of x, R rows of W a warp. Lane l adds up the pieces l, l + 32, ... of a row in turn. Shared memory: slots
  * [DEPTH][R][THREADS], x, sums. */
-template <int N, int DEPTH, kind KIND> __global__ void __maxnreg__(N > 1 || KIND == GATED ? 64 : 48)
+template <int N, int DEPTH, kind KIND> __global__ void __maxnreg__(N > 1 ? 64 : 48)
     linear__few_rows(const __grid_constant__ few_params p) {
     next_may_begin();
     extern __shared__ uint4 shared[];
@@ -119,7 +118,7 @@ template <int N, int DEPTH, kind KIND> __global__ void __maxnreg__(N > 1 || KIND
     uint4 *slots = shared + threadIdx.x, *shared_x = shared + DEPTH * R * THREADS;
     const int lane = (int)threadIdx.x & 31, steps = (p.pieces + 31) / 32;
     const int first = (int)(threadIdx.x / 32 * gridDim.x + blockIdx.x) * OUTS, stride = (int)gridDim.x * WARPS * OUTS;
-    walk ahead = {p.w + (int64_t)first * p.pieces + lane, first, stride, p.out, lane, p.pieces};
+    walk ahead = {p.w + (int64_t)first * p.pieces + lane, first, stride, lane};
 #pragma unroll 1
     for (int i = 0; i < DEPTH; i++) fetch<R, KIND>(ahead, p, slots + i * R * THREADS);
     if (KIND == PLAIN) {
@@ -174,31 +173,32 @@ template <int N, int DEPTH, kind KIND> __global__ void __maxnreg__(N > 1 || KIND
     }
 }
 
-template <int N, int DEPTH, kind KIND> ida_status launch_deep(const ida_device *dev, const few_params &p, int64_t in) {
+template <int N, int DEPTH, kind KIND> ida_status launch_deep(const ida_device *dev, const few_params &p) {
     const ida_cuda *cuda = ida_cuda_of(dev);
     constexpr int R = ROWS<N, KIND>;
-    const size_t bytes = (size_t)shared_bytes<R, DEPTH>(N, in);
+    const size_t bytes = (size_t)shared_bytes<R, DEPTH>(N, p.pieces, KIND != PLAIN);
     IDA_CUDA_TRY(cudaFuncSetAttribute(linear__few_rows<N, DEPTH, KIND>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                       cuda->most_shared));
     const unsigned blocks = (unsigned)vec_min(vec_div_up(p.out, COLUMNS<N, KIND>), cuda->sms);
     launch_overlapping(dev, linear__few_rows<N, DEPTH, KIND>, blocks, THREADS, bytes, p);
     return IDA_CUDA_LAUNCHED("linear, few rows");
 }
-template <int N, kind KIND> ida_status launch(const ida_device *dev, const few_params &p, int64_t in) {
+template <int N, kind KIND> ida_status launch(const ida_device *dev, const few_params &p) {
     constexpr int R = ROWS<N, KIND>, LONG = LONE / R, SHORT = GUEST / R, LEAST = SHALLOW / R;
     const int most = ida_cuda_of(dev)->most_shared;
     ida_cuda_priv *priv = ida_cuda_priv_of(dev);
     priv->lone_product = !priv->lone_product;
-    if (priv->lone_product && shared_bytes<R, LONG>(N, in) <= most) return launch_deep<N, LONG, KIND>(dev, p, in);
-    if (shared_bytes<R, SHORT>(N, in) <= most) return launch_deep<N, SHORT, KIND>(dev, p, in);
-    return launch_deep<N, LEAST, KIND>(dev, p, in);
+    constexpr bool sums = KIND != PLAIN;
+    if (priv->lone_product && shared_bytes<R, LONG>(N, p.pieces, sums) <= most) return launch_deep<N, LONG, KIND>(dev, p);
+    if (shared_bytes<R, SHORT>(N, p.pieces, sums) <= most) return launch_deep<N, SHORT, KIND>(dev, p);
+    return launch_deep<N, LEAST, KIND>(dev, p);
 }
-template <kind KIND> ida_status launch_rows(const ida_device *dev, const few_params &p, int64_t n, int64_t in) {
+template <kind KIND> ida_status launch_rows(const ida_device *dev, const few_params &p, int64_t n) {
     switch (n) {
-    case 1: return launch<1, KIND>(dev, p, in);
-    case 2: return launch<2, KIND>(dev, p, in);
-    case 3: return launch<3, KIND>(dev, p, in);
-    default: return launch<4, KIND>(dev, p, in);
+    case 1: return launch<1, KIND>(dev, p);
+    case 2: return launch<2, KIND>(dev, p);
+    case 3: return launch<3, KIND>(dev, p);
+    default: return launch<4, KIND>(dev, p);
     }
 }
 
@@ -208,7 +208,7 @@ bool ida_linear_few(const ida_device *dev, const ida_few_product *p) {
     const ida_cuda *cuda = ida_cuda_of(dev);
     return cuda->bf16 && p->n >= 1 && p->n <= IDA_LINEAR_FEW && p->in >= V && p->in % V == 0 && p->in <= 1 << 20 && p->out >= 1 &&
            p->out <= INT32_MAX / 2 && vec_aligned(p->x, p->w, p->gate_w, p->gain) &&
-           shared_bytes<1, SHALLOW>(p->n, p->in) <= cuda->most_shared;
+           shared_bytes<1, SHALLOW>(p->n, p->in / V, p->gain != NULL) <= cuda->most_shared;
 }
 
 ida_status ida_linear_few_fwd(const ida_device *dev, const ida_few_product *p) {
@@ -223,6 +223,6 @@ ida_status ida_linear_few_fwd(const ida_device *dev, const ida_few_product *p) {
                           .inv_in = 1 / (double)p->in,
                           .out = (int)p->out,
                           .pieces = (int)(p->in / V)};
-    if (p->gate_w) return launch_rows<GATED>(dev, k, p->n, p->in);
-    return p->gain ? launch_rows<NORMED>(dev, k, p->n, p->in) : launch_rows<PLAIN>(dev, k, p->n, p->in);
+    if (p->gate_w) return launch_rows<GATED>(dev, k, p->n);
+    return p->gain ? launch_rows<NORMED>(dev, k, p->n) : launch_rows<PLAIN>(dev, k, p->n);
 }

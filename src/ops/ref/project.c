@@ -1,5 +1,7 @@
 /* project.c - products of normalised rows, one op after another. Any host device: the parts are taken from the device's own
  * table. */
+#include <assert.h>
+
 #include "ops/ops.h"
 
 static ida_status product(const ida_device *dev, const ida_product *p, const ida_project_args *a) {
@@ -10,6 +12,7 @@ static ida_status product(const ida_device *dev, const ida_product *p, const ida
 }
 
 ida_status IDA_REF(project)(const ida_device *dev, const ida_product *products, int n_products, const ida_project_args *a) {
+    assert(n_products >= 1 && n_products <= IDA_MOST_PRODUCTS);
     IDA_TRY(dev->ops->rmsnorm_fwd(dev, a->xn, a->rstd, a->x, a->gain, a->n, a->in, a->eps));
     for (int i = 0; i < n_products; i++) IDA_TRY(product(dev, &products[i], a));
     return IDA_OK;
