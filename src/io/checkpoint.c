@@ -151,25 +151,26 @@ ida_status ida_checkpoint_verify(const char *dir) {
     return verify(dir, &step);
 }
 
-static bool has_file(const char *dir, const char *name, bool regular) {
+/* Also a link that leads nowhere. */
+static bool has_name(const char *dir, const char *name) {
     char *path = ida_path_join(dir, name);
     struct stat s;
-    bool there = path && stat(path, &s) == 0 && (!regular || S_ISREG(s.st_mode));
+    bool there = path && lstat(path, &s) == 0;
     ida_free(path);
     return there;
 }
 
 /* The manifest.json of a folder that is read for its model: *out NULL where there is none, or another program's. That of a
- * checkpoint lists the weights, with our checksum; one that cannot be read is damage where the trainer's state is beside it. */
+ * checkpoint lists the weights, with our checksum; any other is damage where the trainer's state is beside it. */
 static ida_status own_manifest(const char *dir, json_t **out) {
-    const bool beside = has_file(dir, "trainer_state.json", true);
+    const bool beside = has_name(dir, "trainer_state.json");
     json_t *j = NULL;
     *out = NULL;
-    if (!has_file(dir, "manifest.json", false)) return IDA_OK;
+    if (!has_name(dir, "manifest.json")) return IDA_OK;
     ida_status st = damage_or_trouble(dir, "manifest.json", manifest_read(dir, &j));
     if (st != IDA_OK) return beside || st == IDA_E_NOMEM ? st : IDA_OK;
     const json_t *weights = json_object_get(json_object_get(j, "files"), "model.safetensors");
-    if (weights && (beside || json_object_get(weights, "xxh3"))) *out = j;
+    if (beside || json_object_get(weights, "xxh3")) *out = j;
     else json_decref(j);
     return IDA_OK;
 }
@@ -196,9 +197,11 @@ ida_status ida_checkpoint_verify_model(const char *dir) {
     int64_t step;
     ida_status st = own_manifest(dir, &j);
     if (st == IDA_OK && j) st = manifest_check(j, dir, &files, &step);
+    if (st == IDA_OK && j && !json_object_get(files, "model.safetensors"))
+        st = ida_fail(IDA_E_FORMAT, __FILE__, __LINE__, "%s/manifest.json: model.safetensors is not listed", dir);
     for (size_t i = 0; st == IDA_OK && j && i < sizeof read / sizeof *read; i++) {
         const json_t *entry = json_object_get(files, read[i]);
-        if (entry && has_file(dir, read[i], false)) st = verify_file(dir, read[i], entry);
+        if (entry && has_name(dir, read[i])) st = damage_or_trouble(dir, read[i], verify_file(dir, read[i], entry));
     }
     json_decref(j);
     if (st != IDA_E_FORMAT && st != IDA_E_UNSUPPORTED) return st;
@@ -369,9 +372,10 @@ static void clean_stale(const char *run_dir) {
     int64_t n = 0;
     if (ida_list_dir(run_dir, &names, &n) != IDA_OK) return;
     for (int64_t i = 0; i < n; i++) {
-        const size_t len = strlen(names[i]);
-        bool folder = strncmp(names[i], "step-", 5) == 0 &&
-                      (ida_ends_with(names[i], len, ".tmp") || ida_ends_with(names[i], len, ".trash"));
+        char name[64]; /* without the tail */
+        const char *tail = strrchr(names[i], '.');
+        snprintf(name, sizeof name, "%.*s", tail ? (int)(tail - names[i]) : 0, names[i]);
+        bool folder = tail && step_of(name) >= 0 && (strcmp(tail, ".tmp") == 0 || strcmp(tail, ".trash") == 0);
         if (!folder && !(strncmp(names[i], "latest", 6) == 0 && ida_is_temporary(names[i]))) continue;
         char *path = ida_path_join(run_dir, names[i]);
         if (path && ida_remove_tree(path) != IDA_OK) ida_log("cannot clean up: %s", ida_last_error());
@@ -380,12 +384,25 @@ static void clean_stale(const char *run_dir) {
     ida_names_free(names, n);
 }
 
+/* A folder with the manifest of its step: one without is not of our making, or damaged and worth a look. */
+static bool is_checkpoint(const char *run_dir, int64_t step) {
+    char *path = step_path(run_dir, step, "");
+    json_t *j = NULL;
+    const json_t *files;
+    int64_t inside = -1;
+    struct stat s;
+    const bool read = path && lstat(path, &s) == 0 && S_ISDIR(s.st_mode) && manifest_load(path, &j, &files, &inside) == IDA_OK;
+    if (read) json_decref(j);
+    ida_free(path);
+    return read && inside == step;
+}
+
 /* Keeps the newest `keep` up to `step`. Later ones belong to a run that was set back; they are not this save's to delete. */
 static void prune(const char *run_dir, int64_t step, int64_t keep) {
     int64_t *steps = NULL, n = 0, kept = 0;
     if (list_steps(run_dir, &steps, &n) != IDA_OK) n = 0;
     for (int64_t i = 0; i < n; i++) {
-        if (steps[i] > step || ++kept <= keep) continue;
+        if (steps[i] > step || !is_checkpoint(run_dir, steps[i]) || ++kept <= keep) continue;
         if (discard(run_dir, steps[i]) != IDA_OK) ida_log("cannot remove the old checkpoint of step %" PRId64 ": %s", steps[i],
                                                           ida_last_error());
     }

@@ -15,6 +15,7 @@
 #include "core/mem.h"
 
 struct ida_runlog { ida_lines *lines; char *path; };
+static const int64_t MOST_BYTES = INT64_C(1) << 34;
 
 /* Whether a line belongs to a run that stands at `step`; *evaluated is set by the evaluation made there. */
 static bool keep_line(const char *line, size_t n, int64_t step, bool *evaluated) {
@@ -34,7 +35,7 @@ static ida_status cut(const char *path, int64_t step, bool *evaluated) {
     int64_t size = 0;
     ida_buf kept = {0};
     if (!ida_exists(path)) return IDA_OK;
-    ida_status st = ida_read_file(path, INT64_C(1) << 34, &text, &size);
+    ida_status st = ida_read_file(path, MOST_BYTES, &text, &size);
     for (int64_t i = 0; st == IDA_OK && step > 0 && i < size;) {
         const char *nl = memchr(text + i, '\n', (size_t)(size - i));
         if (!nl) break;
@@ -45,6 +46,30 @@ static ida_status cut(const char *path, int64_t step, bool *evaluated) {
     if (st == IDA_OK && kept.len != size) st = ida_write_file(path, kept.data ? kept.data : "", (size_t)kept.len);
     ida_buf_free(&kept);
     ida_free(text);
+    return st;
+}
+
+ida_status ida_runlog_may_start_over(const char *run_dir) {
+    char *path = ida_path_join(run_dir, "log.jsonl"), *text = NULL;
+    int64_t size = 0;
+    IDA_FAIL_IF(!path, IDA_E_NOMEM, "no memory for the run log's path");
+    ida_status st = ida_read_file(path, MOST_BYTES, &text, &size);
+    for (int64_t i = 0; st == IDA_OK && i < size;) {
+        const char *nl = memchr(text + i, '\n', (size_t)(size - i));
+        if (!nl) break;
+        json_t *o = json_loadb(text + i, (size_t)(nl - (text + i)), 0, NULL);
+        const char *kind = json_string_value(json_object_get(o, "event"));
+        if (i == 0 && !kind)
+            st = ida_fail(IDA_E_ARG, __FILE__, __LINE__, "%s is not the log of a run: give another folder", path);
+        else if (kind && strcmp(kind, "save") == 0)
+            st = ida_fail(IDA_E_ARG, __FILE__, __LINE__,
+                          "%s tells of a checkpoint of step %lld, but there is none here: put it back, or give another folder",
+                          path, (long long)json_integer_value(json_object_get(o, "step")));
+        json_decref(o);
+        i = nl - text + 1;
+    }
+    ida_free(text);
+    ida_free(path);
     return st;
 }
 

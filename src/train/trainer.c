@@ -146,7 +146,7 @@ static ida_status lock_folder(ida_trainer *t) {
 }
 
 /* What the folder allows: a start (*dir NULL; *empty: nothing is in it) or a continuation from *dir. ida_checkpoint_find refuses
- * a folder whose checkpoints are all damaged, so a run is never silently started over. */
+ * a folder whose checkpoints are all damaged, and a log that tells of one is not emptied: no run is silently started over. */
 static ida_status look_at_folder(const ida_trainer *t, char **dir, bool *empty) {
     char **names = NULL;
     int64_t n = 0, step;
@@ -162,7 +162,7 @@ static ida_status look_at_folder(const ida_trainer *t, char **dir, bool *empty) 
     IDA_TRY(ida_checkpoint_find(t->out_dir, dir, &step));
     IDA_FAIL_IF(!*dir && !has_log, IDA_E_ARG,
                 "%s: holds files but neither a checkpoint nor a log.jsonl: not a run folder, give another", t->out_dir);
-    return IDA_OK;
+    return *dir ? IDA_OK : ida_runlog_may_start_over(t->out_dir);
 }
 
 /* The log of a run in an empty folder. Only what was made here is this trainer's to take back: where there are no locks, another

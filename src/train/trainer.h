@@ -58,6 +58,8 @@ typedef struct ida_runlog ida_runlog;
  * later steps, and the save of `step` itself: whoever resumes writes it again where it is due, and a save only on request is no
  * part of the record. *evaluated: the log has the evaluation of `step`. */
 ida_status ida_runlog_open(const char *run_dir, int64_t step, bool *evaluated, ida_runlog **out);
+/* Of a folder without a checkpoint: IDA_E_ARG when its log tells of one, or is not a run's. It would be emptied. */
+ida_status ida_runlog_may_start_over(const char *run_dir);
 /* batch_hash: of a STEP or SKIP. */
 ida_status ida_runlog_add(ida_runlog *l, const ida_train_event *e, uint64_t batch_hash);
 /* Puts everything written so far on the disk: before a checkpoint, so that no checkpoint is ahead of its log. */

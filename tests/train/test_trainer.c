@@ -510,6 +510,34 @@ static void a_folder_in_use_is_not_trained_into(void **state) {
     tiny_same_run(run, fresh, 14);
 }
 
+/* Without a checkpoint --resume begins at step 0 and empties the log; not one that would be missed. */
+static void a_log_that_would_be_missed_is_not_emptied(void **state) {
+    (void)state;
+    static const char *const logs[][2] = {
+        {"{\"my\":\"log\"}\n", "not the log of a run"},
+        {"notes\n{\"event\":\"step\",\"step\":1}\n", "not the log of a run"},
+        {"{\"event\":\"note\",\"step\":0}\n{\"event\":\"save\",\"step\":7,\"folder\":\"x\"}\n{\"ev",
+         "tells of a checkpoint of step 7"}};
+    for (size_t i = 0; i < 3; i++) {
+        const char *run = tiny_dir("missed");
+        char path[300], *text = NULL;
+        int64_t size = 0;
+        ida_train_options o = short_run(tiny_standard_data(), run);
+        o.resume = true;
+        OK(ida_mkdirs(run));
+        copy_file_into(run, "log.jsonl", logs[i][0]);
+        copy_file_into(run, "latest", "mine");
+        assert_int_equal(ida_train(&o, NULL, NULL), IDA_E_ARG);
+        assert_non_null(strstr(ida_last_error(), logs[i][1]));
+        snprintf(path, sizeof path, "%s/log.jsonl", run);
+        OK(ida_read_file(path, 1000, &text, &size));
+        assert_int_equal(size, strlen(logs[i][0]));
+        assert_memory_equal(text, logs[i][0], strlen(logs[i][0]));
+        ida_free(text);
+        tiny_clean();
+    }
+}
+
 /* The library's flock goes through here, so that a test can be the process that comes between a new folder and its lock. */
 static void (*between)(const char *run);
 static const char *between_run;
@@ -661,6 +689,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_run_continues_only_as_the_run_it_was),
         cmocka_unit_test(a_folder_in_use_is_not_trained_into),
         cmocka_unit_test(a_run_that_was_quicker_keeps_its_folder),
+        cmocka_unit_test(a_log_that_would_be_missed_is_not_emptied),
         cmocka_unit_test(a_run_may_go_on_in_another_dtype_and_says_so),
         cmocka_unit_test(damaged_checkpoints_are_passed_over_but_never_started_over),
     };
