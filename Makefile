@@ -53,7 +53,7 @@ MODEL   := $(wildcard src/model/*.c)
 REAL    := src/model/forward.c src/model/backward.c src/model/acts.c src/model/params.c src/model/state.c src/model/init.c \
            src/model/legs.c src/model/model.c
 LIBSRC  := $(filter-out $(CPU),$(wildcard src/core/*.c src/ops/*.c src/ops/ref/*.c src/model/*.c src/text/*.c src/data/*.c src/io/*.c \
-           src/train/*.c src/infer/*.c src/eval/*.c))
+           src/layers/*.c src/train/*.c src/infer/*.c src/eval/*.c src/report/*.c src/bench/*.c))
 CLISRC  := $(wildcard src/cli/*.c)
 LIBOBJ  := $(LIBSRC:%.c=$B/%.o) $(REF:%.c=$B/f64/%.o) $(foreach i,$(ISAS),$(CPU:%.c=$B/$i/%.o))
 CLIOBJ  := $(CLISRC:%.c=$B/%.o)
@@ -137,15 +137,16 @@ bench: $B/bench/mixer_core
 endif
 
 # ---- installation. The man page is written by the program from its option tables.
-VERSION := $(shell sed -n 's/.*IDA_VERSION_STRING "\(.*\)"/\1/p' include/idattn.h)
+VERSION := $(shell sed -n 's/.*IDA_VERSION_STRING "\(.*\)"/\1/p' include/idattn/base.h)
 INST     = $(DESTDIR)$(PREFIX)
 $B/idattn.1: $B/idattn
 	@$< help --man > $@.tmp && mv $@.tmp $@
 ifneq ($(wildcard build/.setup),)
 install: $B/idattn $B/libidattn.a $B/libidattn.so $(BACKEND) $B/idattn.1
-	install -d $(INST)/bin $(INST)/include $(INST)/lib/pkgconfig $(INST)/share/man/man1
+	install -d $(INST)/bin $(INST)/include/idattn $(INST)/lib/pkgconfig $(INST)/share/man/man1
 	install -m 755 $B/idattn $(INST)/bin/idattn
 	install -m 644 include/idattn.h $(INST)/include/idattn.h
+	install -m 644 include/idattn/*.h $(INST)/include/idattn
 	install -m 644 $B/libidattn.a $(INST)/lib/libidattn.a
 	install -m 755 $B/libidattn.so $(INST)/lib/libidattn.so.0
 	ln -sf libidattn.so.0 $(INST)/lib/libidattn.so
@@ -155,9 +156,10 @@ install: $B/idattn $B/libidattn.a $B/libidattn.so $(BACKEND) $B/idattn.1
 	    tools/idattn.pc.in > $(INST)/lib/pkgconfig/idattn.pc
 endif
 uninstall:
-	rm -f $(INST)/bin/idattn $(INST)/include/idattn.h $(INST)/lib/libidattn.a $(INST)/lib/libidattn.so.0 $(INST)/lib/libidattn.so \
+	rm -f $(patsubst %,$(INST)/%,$(wildcard include/idattn/*.h)) $(INST)/bin/idattn $(INST)/include/idattn.h $(INST)/lib/libidattn.a $(INST)/lib/libidattn.so.0 $(INST)/lib/libidattn.so \
 	      $(INST)/lib/libidattn_cuda.so \
 	      $(INST)/share/man/man1/idattn.1 $(INST)/lib/pkgconfig/idattn.pc
+	-rmdir $(INST)/include/idattn 2>/dev/null || true
 
 help:
 	@echo 'make                build/idattn (installs missing Debian packages first)'

@@ -13,7 +13,7 @@
 #include "core/bf16.h"
 #include "core/rng.h"
 #include "ops/cuda/arch.h"
-#include "ops/cuda/interdomain.h"
+#include "ops/cuda/interdomain/interdomain.h"
 
 typedef struct shape {
     int64_t h, r, d, m;

@@ -1,5 +1,5 @@
 /* mem.c - checked allocation and text buffers. Not an arena: large users compute their sizes and allocate once.
- * Invariant: everything given out here goes back through ida_free (ida_string_free, ida_ids_free for callers), whichever function
+ * Invariant: everything given out here goes back through ida_free (ida_string_free and ida_ids_free are for callers), whichever function
  * made it, so that the count of bytes in use comes back to where it was. */
 #include "core/mem.h"
 
@@ -108,7 +108,6 @@ void ida_free(void *p) {
     free(p);
 }
 void ida_string_free(char *s) { ida_free(s); }
-void ida_ids_free(int32_t *ids) { ida_free(ids); }
 
 void *ida_adopt(void *p) {
     count(counted_bytes(p));

@@ -3,7 +3,7 @@
 #ifndef IDA_CORE_STATUS_H
 #define IDA_CORE_STATUS_H
 
-#include "idattn.h"
+#include "idattn/base.h"
 
 /* Records the message and returns `code`. */
 ida_status ida_fail(ida_status code, const char *file, int line, const char *fmt, ...) IDA_PRINTF(4, 5);

@@ -6,6 +6,7 @@
 #ifndef IDA_DATASET_H
 #define IDA_DATASET_H
 
+#include "idattn/data.h"
 #include "core/status.h"
 
 typedef struct ida_dataset ida_dataset;

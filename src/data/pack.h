@@ -6,6 +6,7 @@
 #ifndef IDA_DATA_PACK_H
 #define IDA_DATA_PACK_H
 
+#include "idattn/data.h"
 #include "data/dedup.h"
 #include "core/file.h"
 #include "core/mem.h"

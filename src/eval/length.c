@@ -3,6 +3,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "idattn/engine.h"
+#include "idattn/eval.h"
 #include "core/json.h"
 #include "core/mem.h"
 #include "data/dataset.h"

@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "idattn/engine.h"
+#include "idattn/eval.h"
 #include "core/file.h"
 #include "core/json.h"
 #include "core/mem.h"

@@ -3,6 +3,7 @@
 #ifndef IDA_INFER_EMITTER_H
 #define IDA_INFER_EMITTER_H
 
+#include "idattn/engine.h"
 #include "core/status.h"
 
 typedef struct ida_emitter ida_emitter;

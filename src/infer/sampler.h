@@ -2,6 +2,7 @@
 #ifndef IDA_INFER_SAMPLER_H
 #define IDA_INFER_SAMPLER_H
 
+#include "idattn/engine.h"
 #include "core/status.h"
 
 typedef struct ida_candidate { double weight; int32_t id; } ida_candidate;

@@ -2,6 +2,7 @@
 #ifndef IDA_INFER_SESSION_H
 #define IDA_INFER_SESSION_H
 
+#include "idattn/engine.h"
 #include "model/model.h"
 
 /* Tokens that run at once: on the CPU, on a device. */

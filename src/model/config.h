@@ -2,6 +2,7 @@
 #ifndef IDA_MODEL_CONFIG_H
 #define IDA_MODEL_CONFIG_H
 
+#include "idattn/config.h"
 #include "core/status.h"
 
 /* Upper bound, in elements, of one model's parameters and of one sequence's state. */

@@ -2,6 +2,7 @@
 #ifndef IDA_MODEL_FOREIGN_H
 #define IDA_MODEL_FOREIGN_H
 
+#include "idattn/config.h"
 #include "core/json.h"
 
 /* IDA_E_UNSUPPORTED at the first key of other models that would change what is computed. `c`: what was read from j, checked. */

@@ -5,6 +5,7 @@
 #ifndef IDA_MODEL_H
 #define IDA_MODEL_H
 
+#include "idattn/model.h"
 #include "ops/device.h"
 
 /* Decay groups (docs/method.md section 8). */

@@ -3,7 +3,7 @@
 #ifndef IDA_MODEL_SHAPE_H
 #define IDA_MODEL_SHAPE_H
 
-#include "idattn.h"
+#include "idattn/config.h"
 
 typedef struct ida_shape {
     ida_mixer_kind kind;

@@ -2,6 +2,7 @@
 #ifndef IDA_TEXT_BPE_TRAIN_H
 #define IDA_TEXT_BPE_TRAIN_H
 
+#include "idattn/text.h"
 #include "core/status.h"
 
 typedef struct ida_word { int64_t start, count; int32_t len; uint32_t hash; } ida_word;

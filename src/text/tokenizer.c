@@ -448,3 +448,5 @@ ida_status ida_tokenizer_encode(const ida_tokenizer *t, const char *text, size_t
                                 int64_t *n_ids) {
     return ida_tokenizer_encode_as(t, text, n_bytes, special ? IDA_ENCODE_SPECIAL : 0, ids, n_ids);
 }
+
+void ida_ids_free(int32_t *ids) { ida_free(ids); }

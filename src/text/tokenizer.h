@@ -5,6 +5,7 @@
 #ifndef IDA_TEXT_TOKENIZER_H
 #define IDA_TEXT_TOKENIZER_H
 
+#include "idattn/text.h"
 #include "core/status.h"
 #include "text/pipeline.h"
 

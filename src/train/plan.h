@@ -4,6 +4,7 @@
 #ifndef IDA_TRAIN_PLAN_H
 #define IDA_TRAIN_PLAN_H
 
+#include "idattn/train.h"
 #include "core/mem.h"
 #include "ops/device.h"
 

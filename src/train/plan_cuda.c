@@ -78,7 +78,7 @@ static double s4d_bytes(const sizes *s) {
            s->h * (16 * record + 4 * (CHUNK * CHUNK + 516 * s->m) + 48 * s->m + (tuned ? 106496 : 0));
 }
 
-/* stream_bwd.cu: partial sums of parameter gradients; stream_any.cu (other widths): the forms between the parts too. */
+/* stream/bwd.cu: partial sums of parameter gradients; stream/any.cu (other widths): the forms between the parts too. */
 static double stream_bytes(const sizes *s, double heads, double width) {
     const double n = s->n, lanes = width == 32 ? 4 : width == 64 ? 8 : width == 96 || width == 128 ? 16 : 32;
     if (width == 32 || width == 64 || width == 96 || width == 128 || width == 192 || width == 256) {

@@ -6,6 +6,7 @@
 #ifndef IDA_TRAIN_TRAINER_H
 #define IDA_TRAIN_TRAINER_H
 
+#include "idattn/train.h"
 #include "core/json.h"
 #include "core/mem.h"
 #include "data/dataset.h"

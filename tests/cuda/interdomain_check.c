@@ -19,7 +19,7 @@
 #include "../ops/golden.h"
 #include "naive.h"
 #include "ops/cuda/arch.h"
-#include "ops/cuda/interdomain.h"
+#include "ops/cuda/interdomain/interdomain.h"
 
 typedef struct problem {
     const char *name;

@@ -15,6 +15,7 @@
 #include <cmocka.h>
 #include <zlib.h>
 
+#include "idattn.h"
 #include "core/file.h"
 #include "core/mem.h"
 #include "lib/scratch.h"

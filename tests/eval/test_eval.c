@@ -10,6 +10,7 @@
 #include <cmocka.h>
 #include <jansson.h>
 
+#include "idattn.h"
 #include "core/file.h"
 #include "core/mem.h"
 #include "data/dataset.h"

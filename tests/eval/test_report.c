@@ -13,8 +13,8 @@
 #include <jansson.h>
 
 #include "core/file.h"
-#include "eval/report.h"
-#include "eval/svg.h"
+#include "report/report.h"
+#include "report/svg.h"
 #include "lib/scratch.h"
 
 enum { STEPS = 100, STEP_TOKENS = 1000 };

@@ -9,8 +9,8 @@
 
 #include <cmocka.h>
 
-#include "eval/bench.h"
-#include "eval/svg.h"
+#include "bench/bench.h"
+#include "report/svg.h"
 
 static char *escaped(const char *s, size_t n) {
     static ida_buf b;

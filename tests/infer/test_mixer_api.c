@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "idattn.h"
 #include "core/mem.h"
 #include "core/rng.h"
 #include "io/safetensors.h"

@@ -6,7 +6,7 @@ train run --steps 3 -q || exit 1
 
 works "make install" make -C "$REPO" --no-print-directory install DESTDIR="$D" PREFIX=/opt/idattn
 P=$D/opt/idattn
-for f in bin/idattn include/idattn.h lib/libidattn.a lib/libidattn.so.0 lib/libidattn.so lib/pkgconfig/idattn.pc share/man/man1/idattn.1; do
+for f in bin/idattn include/idattn.h include/idattn/base.h include/idattn/engine.h lib/libidattn.a lib/libidattn.so.0 lib/libidattn.so lib/pkgconfig/idattn.pc share/man/man1/idattn.1; do
     if [ -s "$P/$f" ]; then ok "installs $f"; else not_ok "installs $f"; fi
 done
 works "the installed program runs" "$P/bin/idattn" --version
@@ -20,7 +20,7 @@ else
 fi
 
 pc() { PKG_CONFIG_PATH=$P/lib/pkgconfig pkg-config --define-variable=prefix="$P" "$@" idattn; }
-same "pkg-config knows the version" "$(sed -n 's/.*IDA_VERSION_STRING "\(.*\)"/\1/p' "$P/include/idattn.h")" "$(pc --modversion)"
+same "pkg-config knows the version" "$(sed -n 's/.*IDA_VERSION_STRING "\(.*\)"/\1/p' "$P/include/idattn/base.h")" "$(pc --modversion)"
 CC=${CC:-cc}
 # shellcheck disable=SC2046
 works "the example compiles as C17 against the shared library" "$CC" -std=c17 -Wall -Wextra -Werror "$REPO/examples/generate.c" -o ex $(pc --cflags --libs)
@@ -42,7 +42,7 @@ else
 fi
 undeclared=$(nm -D --defined-only "$P/lib/libidattn.so" | awk '{ print $3 }' | grep -v '^ida_' | grep -v '^_' || true)
 same "the shared library exports ida_ names only" "" "$undeclared"
-for s in $(nm -D --defined-only "$P/lib/libidattn.so" | awk '$3 ~ /^ida_/ { print $3 }'); do grep -q "$s(" "$P/include/idattn.h" || echo "$s"; done >extra.txt
+for s in $(nm -D --defined-only "$P/lib/libidattn.so" | awk '$3 ~ /^ida_/ { print $3 }'); do grep -q "$s(" "$P"/include/idattn/*.h || echo "$s"; done >extra.txt
 same "and only those of the header" "" "$(cat extra.txt)"
 
 works "make uninstall" make -C "$REPO" --no-print-directory uninstall DESTDIR="$D" PREFIX=/opt/idattn

@@ -13,6 +13,7 @@
 #include <limits.h>
 #include <math.h>
 
+#include "idattn.h"
 #include "backend_host.h"
 #include "io/checkpoint.h"
 #include "model/acts.h"

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "idattn.h"
 #include "io/checkpoint.h"
 #include "tiny_run.h"
 

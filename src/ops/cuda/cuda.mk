@@ -10,8 +10,8 @@ NVOPT.debug   := -DIDA_DEBUG
 NVOPT.asan    := -DIDA_DEBUG
 ALLNV    := -std=c++17 -O3 $(NVARCH) -Iinclude -Isrc -Xcompiler -fPIC,-Wall,-fvisibility=hidden \
             $(NVOPT.$(CONFIG)) $(NVFLAGS)
-CUDASRC  := $(wildcard src/ops/cuda/*.cu)
-CUDACSRC := $(wildcard src/ops/cuda/*.c)
+CUDASRC  := $(wildcard src/ops/cuda/*.cu src/ops/cuda/*/*.cu)
+CUDACSRC := $(wildcard src/ops/cuda/*.c src/ops/cuda/*/*.c)
 # core/mem.c is in the library and in the backend, which shares no symbols with it. Sanitizers stay out of what is loaded late.
 CUDAOBJ  := $(CUDASRC:%.cu=$B/%.o) $(CUDACSRC:%.c=$B/%.o) $B/cuda/src/core/mem.o
 CUDAC     = $(CC) $(filter-out -fsanitize% -fno-sanitize%,$(ALLC)) -isystem $(CUDA)/include
@@ -58,8 +58,8 @@ $B/tests/cuda/model_check: tests/cuda/model_check.c tests/cuda/rounded.c $B/libi
 	@mkdir -p $(@D)
 	$(call SAY,LD)$(CC) $(ALLC) $(filter %.c,$^) $B/libidattn.a -o $@ $(LIBS)
 # These two call the mixer core itself, below the op table.
-MIXEROBJ := $(patsubst %,$B/src/ops/cuda/%.o,arch interdomain interdomain_any interdomain_bwd interdomain_fwd \
-            interdomain_maps interdomain_tables interdomain_wide_bwd interdomain_wide_fwd interdomain_wide_scan)
+MIXEROBJ := $B/src/ops/cuda/arch.o \
+            $(patsubst %,$B/src/ops/cuda/interdomain/%.o,interdomain any bwd fwd maps tables wide_bwd wide_fwd wide_scan)
 $B/tests/cuda/naive.o: tests/cuda/naive.c
 	@mkdir -p $(@D)
 	$(call SAY,CC)$(CC) $(ALLC) -DIDA_REAL=double -c $< -o $@

@@ -37,7 +37,7 @@ typedef struct ida_cuda_priv {
     ida_cuda_seq_entry *recorded; /* the batch that is being recorded; NULL: none is */
     bool recorded_scratch;        /* an op of the recording uses scratch */
     ida_cuda_plans *plans;
-    bool lone_product;            /* linear_few.cu: which of its sizes the last product had */
+    bool lone_product;            /* linear/few.cu: which of its sizes the last product had */
 } ida_cuda_priv;
 
 enum { IDA_CUDA_GEMM_WORKSPACE = 64 << 20 };

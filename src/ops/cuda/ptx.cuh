@@ -1,4 +1,4 @@
-/* ptx.cuh - instructions that tiles.h, attention.cuh, any_product.cuh and linear_few.cu share: asynchronous copies, ldmatrix, the
+/* ptx.cuh - instructions that tiles.h, attention.cuh, any_product.cuh and linear/few.cu share: asynchronous copies, ldmatrix, the
  * matrix product of a warp. sm_80 and later. Private to ops/cuda. */
 #ifndef IDA_OPS_CUDA_PTX_CUH
 #define IDA_OPS_CUDA_PTX_CUH
