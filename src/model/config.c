@@ -12,7 +12,7 @@
 #include "core/json.h"
 #include "core/mem.h"
 #include "model/foreign.h"
-#include "model/shape.h"
+#include "model/blocks.h"
 #include "ops/ops.h"
 
 static const char *const mixer_names[] = {"softmax", "interdomain", "dual-linear", "single-query", "s4d"};
@@ -121,19 +121,6 @@ static ida_status check_field(const ida_config *c, const field *f) {
     return IDA_OK;
 }
 
-static ida_status check_layers(const ida_config *c) {
-    for (int64_t l = 0; l < c->n_layers; l++) {
-        IDA_FAIL_IF(c->layer_mixer[l] >= N_MIXERS, IDA_E_ARG, "layer_mixers: layer %lld has mixer number %d, which is not known",
-                    (long long)l, c->layer_mixer[l]);
-        ida_shape s = ida_layer_shape(c, l);
-        IDA_FAIL_IF(s.linear && s.g != s.h, IDA_E_ARG,
-                    "num_key_value_heads is %lld, but layer %lld is %s, which has no queries to share heads: set it to "
-                    "num_attention_heads (%lld)",
-                    (long long)s.g, (long long)l, ida_mixer_name(s.kind), (long long)s.h);
-    }
-    return IDA_OK;
-}
-
 ida_status ida_config_check(const ida_config *c) {
     IDA_NEED(c);
     for (int i = 0; i < N_FIELDS; i++) IDA_TRY(check_field(c, &fields[i]));
@@ -149,7 +136,7 @@ ida_status ida_config_check(const ida_config *c) {
     IDA_FAIL_IF(c->bos_id >= c->vocab_size || c->eos_id >= c->vocab_size, IDA_E_ARG,
                 "bos_token_id %lld or eos_token_id %lld is outside the vocabulary of %lld", (long long)c->bos_id,
                 (long long)c->eos_id, (long long)c->vocab_size);
-    IDA_TRY(check_layers(c));
+    IDA_TRY(ida_layers_check(c));
     ida_model_info info;
     IDA_TRY(ida_config_count(c, &info));
     IDA_FAIL_IF(info.parameters > IDA_MAX_ELEMENTS, IDA_E_ARG, "this config has %lld parameters; the limit is %lld",

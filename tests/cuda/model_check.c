@@ -33,7 +33,6 @@
 #include "core/rng.h"
 #include "io/checkpoint.h"
 #include "model/acts.h"
-#include "model/shape.h"
 #include "ops/backend.h"
 #include "rounded.h"
 
@@ -383,8 +382,8 @@ static int run_steps(const ida_model *m, bool profile, int64_t n, int steps, flo
     return recorded;
 }
 static void check_steps_of(check *c, const ida_model *m, int64_t n, int steps) {
-    const int64_t all = 2 * n * (steps * VOCAB + ida_state_stride(&m->cfg));
-    const bool softmax = ida_any_softmax(&m->cfg);
+    const int64_t all = 2 * n * (steps * VOCAB + m->layers.stride);
+    const bool softmax = ida_layers_any(&m->layers, IDA_LAYER_CACHE);
     float *one = must_alloc(all, sizeof *one), *other = must_alloc(all, sizeof *other);
     const int none = run_steps(m, true, n, steps, one), recorded = run_steps(m, false, n, steps, other);
     int64_t wild = 0;

@@ -70,4 +70,11 @@ static inline double rel_error(const real *a, const real *b, int64_t n) {
     return s > 0 ? sqrt(e / s) : sqrt(e);
 }
 
+/* A tensor of a model on the host, by its name. */
+static inline real *tensor_of(const ida_model *m, const char *name) {
+    const ida_param *p = ida_param_find(&m->table, name);
+    if (!p) fail_msg("no tensor %s", name);
+    return m->params + p->offset;
+}
+
 #endif
