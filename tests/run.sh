@@ -35,7 +35,8 @@ if [ "${1-}" = --one ]; then
               timeout -k 5 "$limit" "$asan/$what" >"$out" 2>&1 ;;
     fuzz) base=${what##*/}
           ASAN_OPTIONS=allocator_may_return_null=1 timeout -k 5 "$limit" "$asan/$what" "tests/fuzz/corpus/${base#fuzz_}" >"$out" 2>&1 ;;
-    script) IDATTN=$root/$rel/idattn STDIFF=$root/$rel/tests/cli/stdiff timeout -k 5 "$limit" sh "$what" >"$out" 2>&1 ;;
+    script) IDATTN=$root/$rel/idattn STDIFF=$root/$rel/tests/cli/stdiff FINGERPRINT=$root/$rel/tests/compat/fingerprint \
+              timeout -k 5 "$limit" sh "$what" >"$out" 2>&1 ;;
     script-asan) IDATTN=$root/$asan/idattn STDIFF=$root/$asan/tests/cli/stdiff ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1 \
               timeout -k 5 "$limit" sh "$what" >"$out" 2>&1 ;;
     esac
@@ -67,8 +68,8 @@ fi
 # From the sources, so that a program whose source is gone is not run.
 names() {
     for f in tests/*/test_*.c; do [ -e "$f" ] && echo "release:${f%.c}"; done
-    for f in tests/cli/*.sh tests/install/*.sh tests/oracle/*.sh; do
-        case $f in */lib.sh | *'*'*) continue ;; esac
+    for f in tests/cli/*.sh tests/compat/*.sh tests/install/*.sh tests/oracle/*.sh; do
+        case $f in */lib.sh | */cases.sh | *'*'*) continue ;; esac
         if [ -n "$fast" ] && grep -q '^# slow' "$f"; then continue; fi
         echo "script:$f"
     done

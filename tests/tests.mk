@@ -52,10 +52,16 @@ $B/tests/cli/stdiff: tests/cli/stdiff.c $B/libidattn.a
 	@mkdir -p $(@D)
 	$(call SAY,LD)$(CC) $(ALLC) $< $B/libidattn.a -o $@ $(LIBS)
 
+# What tests/compat compares a machine by. It calls OpenBLAS and libm, not the library.
+$B/tests/compat/fingerprint: tests/compat/fingerprint.c
+	@mkdir -p $(@D)
+	$(call SAY,LD)$(CC) $(ALLC) $< -o $@ $(LIBS)
+
 # cmocka.h comes with the test packages: with several jobs the order must be said.
 $(TESTBIN): | build/.setup-test
 .PHONY: test-programs
-test-programs: $(TESTBIN) $(FUZZBIN) $B/idattn $B/tests/cli/stdiff $B/bench/mixer_core $B/tokenizer_pipe lib
+test-programs: $(TESTBIN) $(FUZZBIN) $B/idattn $B/tests/cli/stdiff $B/tests/compat/fingerprint \
+               $B/bench/mixer_core $B/tokenizer_pipe lib
 
 # Tokenizers against HF's own package, in full: ORACLE=folder of real tokenizer files, ORACLE_COUNT strings a family.
 ORACLE       ?=
