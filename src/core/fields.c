@@ -88,9 +88,12 @@ static void reset(const ida_field *f, void *base) {
 
 /* ---- ranges in words */
 
-static bool open_end(const ida_field *f, double x) { return isinf(f->hi) || (f->hi >= OPEN_END && !(x > f->hi)); }
+/* Not in double, where 2^53 + 1 is 2^53. */
+static bool in_range(const ida_field *f, int64_t i) { return i >= (int64_t)f->lo && i <= (int64_t)f->hi; }
 
-/* join "..": "1..8" or "at least 1"; join " to ": "from 1 to 8" or "of at least 1". x: the value that is refused, NAN = none. */
+static bool open_end(const ida_field *f, double x) { return isinf(f->hi) || (f->hi >= OPEN_END && !(x >= f->hi)); }
+
+/* "1..8" or "at least 1"; in prose "from 1 to 8" or "of at least 1". x: the value that is refused, NAN = none. */
 static void say_range(const ida_field *f, double x, bool prose, char out[80]) {
     const char *lead = prose ? "of " : "";
     if (open_end(f, x)) snprintf(out, 80, "%sat least %.16g", lead, f->lo);
@@ -149,8 +152,9 @@ static ida_status refuse_name(const ida_field *f, const char *subject) {
 static ida_status set_int(const ida_field *f, int64_t *p, const char *value, const char *subject) {
     int64_t i;
     double x;
-    if (!parse_int(value, &i)) return refuse_number(f, subject, parse_real(value, &x) ? x : NAN); /* perhaps beyond 64 bits */
-    if ((double)i < f->lo || (double)i > f->hi) return refuse_number(f, subject, (double)i);
+    if (!parse_int(value, &i))
+        return refuse_number(f, subject, parse_real(value, &x) ? x : NAN); /* perhaps beyond 64 bits */
+    if (!in_range(f, i)) return refuse_number(f, subject, (double)i);
     *p = i;
     return IDA_OK;
 }
@@ -164,9 +168,16 @@ static ida_status set_real(const ida_field *f, double *p, const char *value, con
 }
 
 static ida_status set_bool(bool *p, const char *value, const char *subject) {
-    bool yes = strcmp(value, "true") == 0 || strcmp(value, "1") == 0, no = strcmp(value, "false") == 0 || strcmp(value, "0") == 0;
+    bool yes = strcmp(value, "true") == 0 || strcmp(value, "1") == 0,
+         no = strcmp(value, "false") == 0 || strcmp(value, "0") == 0;
     IDA_FAIL_IF(!yes && !no, IDA_E_ARG, "%s is neither true nor false", subject);
     *p = yes;
+    return IDA_OK;
+}
+
+static ida_status set_seed(uint64_t *p, const char *value, const char *subject) {
+    const unsigned long long most = UINT64_MAX;
+    IDA_FAIL_IF(!parse_seed(value, p), IDA_E_ARG, "%s is not a whole number from 0 to %llu", subject, most);
     return IDA_OK;
 }
 
@@ -180,10 +191,7 @@ static ida_status set_value(const ida_field *f, void *base, const char *value, c
     case IDA_FIELD_BOOL: return set_bool(p, value, subject);
     case IDA_FIELD_ENUM: *(int *)p = k; return IDA_OK;
     case IDA_FIELD_TEXT: *(const char **)p = value; return IDA_OK;
-    case IDA_FIELD_SEED: {
-        IDA_FAIL_IF(!parse_seed(value, p), IDA_E_ARG, "%s is not a whole number from 0 to %llu", subject, UINT64_MAX + 0ULL);
-        return IDA_OK;
-    }
+    case IDA_FIELD_SEED: return set_seed(p, value, subject);
     case IDA_FIELD_LIST: break;
     }
     IDA_FAIL(IDA_E_ARG, "%s: the option is a list of texts", subject);
@@ -226,7 +234,9 @@ static ida_status unknown_key(const ida_fields *t, const char *key) {
     ida_buf list = {0};
     ida_status st = IDA_OK;
     for (int64_t i = 0; i < t->n && !st; i++) st = ida_buf_addf(&list, "%s%s", i ? ", " : "", t->rows[i].key);
-    if (!st) st = ida_fail(IDA_E_ARG, __FILE__, __LINE__, "%s key \"%.60s\" is not known; known: %s", t->name, key, list.data);
+    if (!st)
+        st = ida_fail(IDA_E_ARG, __FILE__, __LINE__, "%s key \"%.60s\" is not known; known: %s", t->name, key,
+                      list.data);
     ida_buf_free(&list);
     return st;
 }
@@ -265,13 +275,13 @@ static ida_status check_row(const ida_fields *t, const ida_field *f, const void 
     if (f->type == IDA_FIELD_INT) {
         int64_t v = *(const int64_t *)p;
         say_range(f, (double)v, false, range);
-        IDA_FAIL_IF((double)v < f->lo || (double)v > f->hi, IDA_E_ARG, "%s%s is %lld, must be %s%s", t->what, f->key,
-                    (long long)v, range, note);
+        IDA_FAIL_IF(!in_range(f, v), IDA_E_ARG, "%s%s is %lld, must be %s%s", t->what, f->key, (long long)v, range,
+                    note);
     } else if (f->type == IDA_FIELD_REAL) {
         double v = *(const double *)p;
         say_range(f, v, false, range);
-        IDA_FAIL_IF(!(v >= f->lo && v <= f->hi) || isinf(v), IDA_E_ARG, "%s%s is %.10g, must be %s%s", t->what, f->key, v, range,
-                    note);
+        IDA_FAIL_IF(!(v >= f->lo && v <= f->hi) || isinf(v), IDA_E_ARG, "%s%s is %.10g, must be %s%s", t->what, f->key,
+                    v, range, note);
     } else if (f->type == IDA_FIELD_ENUM) {
         int v = *(const int *)p, n = ida_names_count(f->names);
         IDA_FAIL_IF(v < (int)f->lo || v >= n, IDA_E_ARG, "%s%s is %d, not one of its %d values", t->what, f->key, v,
@@ -298,8 +308,8 @@ ida_status ida_fields_check_one(const ida_fields *t, const void *base, const cha
 
 /* ---- JSON */
 
-static ida_status name_from_json(const ida_field *f, const json_t *o, const char *where, const char *key, const char **name,
-                                 int *number) {
+static ida_status name_from_json(const ida_field *f, const json_t *o, const char *where, const char *key,
+                                 const char **name, int *number) {
     IDA_TRY(ida_json_str(o, where, key, NULL, name));
     *number = f->names ? ida_names_find(f->names, *name) : 0;
     if (*number >= (int)f->lo) return IDA_OK;
@@ -311,7 +321,8 @@ static ida_status name_from_json(const ida_field *f, const json_t *o, const char
 static ida_status seed_from_json(const json_t *o, const char *where, const char *key, uint64_t *seed) {
     const char *s;
     IDA_TRY(ida_json_str(o, where, key, NULL, &s));
-    IDA_FAIL_IF(!parse_seed(s, seed), IDA_E_FORMAT, "%s: \"%s\" is \"%.60s\", must be a whole number as text", where, key, s);
+    IDA_FAIL_IF(!parse_seed(s, seed), IDA_E_FORMAT, "%s: \"%s\" is \"%.60s\", must be a whole number as text", where,
+                key, s);
     return IDA_OK;
 }
 
@@ -376,7 +387,9 @@ json_t *ida_field_to_json(const ida_field *f, const void *base) {
     return list_to_json(f, base);
 }
 
-static bool wanted(const ida_field *f, unsigned flags) { return (f->flags & flags) == flags && !(f->flags & IDA_FIELD_OWNER); }
+static bool wanted(const ida_field *f, unsigned flags) {
+    return (f->flags & flags) == flags && !(f->flags & IDA_FIELD_OWNER);
+}
 
 ida_status ida_fields_from_json(const ida_fields *t, const json_t *o, const char *where, unsigned flags, void *base) {
     const char *key;
@@ -384,7 +397,8 @@ ida_status ida_fields_from_json(const ida_fields *t, const json_t *o, const char
     IDA_FAIL_IF(!json_is_object(o), IDA_E_FORMAT, "%s: an object of options is needed", where);
     json_object_foreach((json_t *)(uintptr_t)o, key, v) {
         const ida_field *f = ida_fields_find(t, key);
-        IDA_FAIL_IF(!f || !wanted(f, flags), IDA_E_FORMAT, "%s: this build knows no %s option \"%.60s\"", where, t->name, key);
+        IDA_FAIL_IF(!f || !wanted(f, flags), IDA_E_FORMAT, "%s: this build knows no %s option \"%.60s\"", where,
+                    t->name, key);
     }
     for (int64_t i = 0; i < t->n; i++) {
         const ida_field *f = &t->rows[i];

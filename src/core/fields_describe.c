@@ -1,5 +1,6 @@
-/* fields_describe.c - a table as JSON, for whoever makes something of options that are not written in its own source: the
- * program's help and man page, a binding's keyword arguments, a form. The keys are told in include/idattn/options.h. */
+/* fields_describe.c - a table as JSON, for whoever makes something of options that are not written in its own source:
+ * the program's help and man page, a binding's keyword arguments, a form. The keys are told in
+ * include/idattn/options.h. */
 #include "core/fields.h"
 
 #include <math.h>
@@ -18,7 +19,8 @@ static const char *type_name(const ida_field *f) {
 static ida_status say_arg(const ida_field *f, ida_buf *out) {
     if (f->arg) return ida_buf_addf(out, "%s", f->arg);
     if (!f->names) return ida_buf_addf(out, f->type == IDA_FIELD_REAL ? "X" : "N");
-    for (int i = (int)f->lo; f->names[i]; i++) IDA_TRY(ida_buf_addf(out, "%s%s", i == (int)f->lo ? "" : "|", f->names[i]));
+    for (int i = (int)f->lo; f->names[i]; i++)
+        IDA_TRY(ida_buf_addf(out, "%s%s", i == (int)f->lo ? "" : "|", f->names[i]));
     return IDA_OK;
 }
 
@@ -64,10 +66,13 @@ static json_t *describe_row(const ida_field *f, const void *defaults) {
         {IDA_FIELD_REQUIRED, "required"}, {IDA_FIELD_RESULT, "result"},     {IDA_FIELD_MAY_CHANGE, "may_change"},
         {IDA_FIELD_DERIVED, "derived"},   {IDA_FIELD_ARGUMENT, "argument"}};
     json_t *o = json_object();
-    bool bad = !o, plain = !(f->flags & (IDA_FIELD_REQUIRED | IDA_FIELD_DERIVED | IDA_FIELD_OWNER)) && f->type != IDA_FIELD_LIST;
+    bool bad = !o,
+         plain = !(f->flags & (IDA_FIELD_REQUIRED | IDA_FIELD_DERIVED | IDA_FIELD_OWNER)) && f->type != IDA_FIELD_LIST;
     if (!bad) bad = json_object_set_new(o, "key", json_string(f->key));
     if (!bad) bad = json_object_set_new(o, "type", json_string(type_name(f)));
-    if (!bad && plain) bad = json_object_set_new(o, "default", ida_field_to_json(f, defaults));
+    if (!bad && plain)
+        bad = json_object_set_new(o, "default",
+                                  f->flags & IDA_FIELD_NULL ? number(f, f->def) : ida_field_to_json(f, defaults));
     if (!bad) bad = add_range(f, o);
     for (int i = 0; i < 5 && !bad; i++)
         if (f->flags & flags[i].flag) bad = json_object_set_new(o, flags[i].key, json_true());

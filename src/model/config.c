@@ -1,6 +1,6 @@
-/* config.c - ida_config from and to text, from one table (core/fields.h). The text is untrusted: every value is checked against
- * its range there, every product in ida_config_check, so nothing later can overflow. Not here: presets (presets.c), counts
- * (info.c), keys of other models (foreign.c).
+/* config.c - ida_config from and to text, from one table (core/fields.h). The text is untrusted: every value is
+ * checked against its range there, every product in ida_config_check, so nothing later can overflow.
+ * Not here: presets (presets.c), counts (info.c), keys of other models (foreign.c).
  * Invariant: what ida_config_json and ida_config_json_over write, ida_config_parse reads back to the same config. */
 #include "model/config.h"
 
@@ -29,26 +29,31 @@ static const char *const c_init_names[] = {
 #define C ida_config
 static const ida_field rows[] = {
     IDA_ROW_INT(C, "vocab_size", vocab_size, 0, 1, 1 << 24, .flags = IDA_FIELD_REQUIRED, .help = "token ids"),
-    IDA_ROW_INT(C, "hidden_size", d_model, 0, 1, 65536, .flags = IDA_FIELD_REQUIRED, .help = "width of the residual stream"),
+    IDA_ROW_INT(C, "hidden_size", d_model, 0, 1, 65536, .flags = IDA_FIELD_REQUIRED,
+                .help = "width of the residual stream"),
     IDA_ROW_INT(C, "num_hidden_layers", n_layers, 0, 1, IDA_MAX_LAYERS, .flags = IDA_FIELD_REQUIRED, .help = "layers"),
-    IDA_ROW_INT(C, "num_attention_heads", n_heads, 0, 1, 65536, .flags = IDA_FIELD_REQUIRED, .help = "query heads of a layer"),
+    IDA_ROW_INT(C, "num_attention_heads", n_heads, 0, 1, 65536, .flags = IDA_FIELD_REQUIRED,
+                .help = "query heads of a layer"),
     IDA_ROW_INT(C, "num_key_value_heads", n_kv_heads, 0, 1, 65536, .flags = IDA_FIELD_DERIVED,
-            .help = "groups of heads that share keys, values and state [num_attention_heads]"),
+                .help = "groups of heads that share keys, values and state [num_attention_heads]"),
     IDA_ROW_INT(C, "intermediate_size", ffn_hidden, 0, 1, 1 << 20, .flags = IDA_FIELD_DERIVED,
-            .help = "width of the feed-forward layer [8/3 of hidden_size, rounded up to a multiple of 128]"),
-    IDA_ROW_INT(C, "max_position_embeddings", max_position, 4096, 1, 1 << 30, .help = "training length; no mixer is limited to it"),
+                .help = "width of the feed-forward layer [8/3 of hidden_size, rounded up to a multiple of 128]"),
+    IDA_ROW_INT(C, "max_position_embeddings", max_position, 4096, 1, 1 << 30,
+                .help = "training length; no mixer is limited to it"),
     IDA_ROW_REAL(C, "rms_norm_eps", norm_eps, 1e-5, IDA_LEAST_EPS, 1, .help = "under the root of RMSNorm"),
     IDA_ROW_REAL(C, "rope_theta", rope_theta, 10000, 1, 1e18, .help = "base of the rotary embedding"),
     IDA_ROW_REAL(C, "initializer_range", init_std, 0.02, 0, 100, .help = "standard deviation of initial matrices"),
     IDA_ROW_BOOL(C, "tie_word_embeddings", tie_embeddings, false, .help = "the head is the embedding table"),
-    IDA_ROW_INT(C, "bos_token_id", bos_id, -1, -1, (1 << 24) - 1, .flags = IDA_FIELD_NULL, .help = "token that begins a text",
-            .note = "-1 or null = none"),
-    IDA_ROW_INT(C, "eos_token_id", eos_id, -1, -1, (1 << 24) - 1, .flags = IDA_FIELD_NULL, .help = "token that ends a text",
-            .note = "-1 or null = none"),
+    IDA_ROW_INT(C, "bos_token_id", bos_id, -1, -1, (1 << 24) - 1, .flags = IDA_FIELD_NULL,
+                .help = "token that begins a text", .note = "-1 or null = none"),
+    IDA_ROW_INT(C, "eos_token_id", eos_id, -1, -1, (1 << 24) - 1, .flags = IDA_FIELD_NULL,
+                .help = "token that ends a text", .note = "-1 or null = none"),
     IDA_ROW_INT(C, "mixer.state_size", state_size, 64, 1, 4096, .help = "M: complex basis functions of a head"),
     IDA_ROW_ENUM(C, "mixer.basis", basis, IDA_BASIS_S4D_LIN, basis_names, .help = "initial poles"),
-    IDA_ROW_ENUM(C, "mixer.discretization", discretization, IDA_DISC_ZOH, ida_disc_names, .help = "from poles to decay"),
-    IDA_ROW_ENUM(C, "mixer.readout", readout, IDA_READOUT_HERMITIAN, ida_readout_names, .help = "product of query and key features"),
+    IDA_ROW_ENUM(C, "mixer.discretization", discretization, IDA_DISC_ZOH, ida_disc_names,
+                 .help = "from poles to decay"),
+    IDA_ROW_ENUM(C, "mixer.readout", readout, IDA_READOUT_HERMITIAN, ida_readout_names,
+                 .help = "product of query and key features"),
     IDA_ROW_ENUM(C, "mixer.c_init", c_init, IDA_C_NORMAL, c_init_names, .help = "initial C"),
     IDA_ROW_BOOL(C, "mixer.rope", rope, true, .help = "rotary embedding on q and k"),
     IDA_ROW_BOOL(C, "mixer.gate", gate, false, .help = "SiLU gate on the output"),
@@ -56,9 +61,10 @@ static const ida_field rows[] = {
     IDA_ROW_REAL(C, "mixer.l2_eps", l2_eps, 1e-6, IDA_LEAST_EPS, 1, .help = "under the root of the feature map"),
     IDA_ROW_REAL(C, "mixer.dt_min", dt_min, 1e-3, 1e-9, 100, .help = "least initial step"),
     IDA_ROW_REAL(C, "mixer.dt_max", dt_max, 1e-1, 1e-9, 100, .help = "largest initial step"),
-    {.key = "mixer.kind", .type = IDA_FIELD_ENUM, .flags = IDA_FIELD_OWNER, .names = ida_mixer_names, .help = "of all layers"},
-    {.key = "layer_mixers", .type = IDA_FIELD_LIST, .flags = IDA_FIELD_OWNER, .names = ida_mixer_names, .arg = "KIND,...",
-     .help = "one for each layer"},
+    {.key = "mixer.kind", .type = IDA_FIELD_ENUM, .flags = IDA_FIELD_OWNER, .names = ida_mixer_names,
+     .help = "of all layers"},
+    {.key = "layer_mixers", .type = IDA_FIELD_LIST, .flags = IDA_FIELD_OWNER, .names = ida_mixer_names,
+     .arg = "KIND,...", .help = "one for each layer"},
 };
 #undef C
 const ida_fields ida_config_fields = IDA_FIELDS("config", "", ida_config, rows);
@@ -89,8 +95,9 @@ ida_status ida_mixer_parse(const char *name, ida_mixer_kind *kind) {
 
 static ida_status check_layers(const ida_config *c) {
     for (int64_t l = 0; l < c->n_layers; l++) {
-        IDA_FAIL_IF(c->layer_mixer[l] >= mixer_kinds(), IDA_E_ARG, "layer_mixers: layer %lld has mixer number %d, which is not known",
-                    (long long)l, c->layer_mixer[l]);
+        IDA_FAIL_IF(c->layer_mixer[l] >= mixer_kinds(), IDA_E_ARG,
+                    "layer_mixers: layer %lld has mixer number %d, which is not known", (long long)l,
+                    c->layer_mixer[l]);
         ida_shape s = ida_layer_shape(c, l);
         IDA_FAIL_IF(s.linear && s.g != s.h, IDA_E_ARG,
                     "num_key_value_heads is %lld, but layer %lld is %s, which has no queries to share heads: set it to "
@@ -103,7 +110,8 @@ static ida_status check_layers(const ida_config *c) {
 ida_status ida_config_check(const ida_config *c) {
     IDA_NEED(c);
     IDA_TRY(ida_fields_check(&ida_config_fields, c));
-    IDA_TRY(ida_fields_check_one(&ida_config_fields, c, "num_key_value_heads")); /* derived: above, 0 is one not given */
+    /* derived rows: above, 0 is one that was not given */
+    IDA_TRY(ida_fields_check_one(&ida_config_fields, c, "num_key_value_heads"));
     IDA_TRY(ida_fields_check_one(&ida_config_fields, c, "intermediate_size"));
     IDA_FAIL_IF(c->d_model % c->n_heads != 0, IDA_E_ARG, "hidden_size %lld is not a multiple of num_attention_heads %lld",
                 (long long)c->d_model, (long long)c->n_heads);
@@ -164,10 +172,11 @@ static ida_status check_model_type(const json_t *j, const char *where) {
 /* HF allows a list of end-of-text ids: its first is ours. */
 static ida_status parse_first_id(const json_t *list, const char *where, const ida_field *f, int64_t *id) {
     const json_t *first = json_array_get(list, 0);
-    IDA_FAIL_IF(!json_is_integer(first), IDA_E_FORMAT, "%s: %s is a list that does not begin with an integer", where, f->key);
+    IDA_FAIL_IF(!json_is_integer(first), IDA_E_FORMAT, "%s: %s is a list that does not begin with an integer", where,
+                f->key);
     *id = json_integer_value(first);
-    IDA_FAIL_IF(*id < 0 || *id > (int64_t)f->hi, IDA_E_FORMAT, "%s: %s begins with %lld, must be 0..%lld", where, f->key,
-                (long long)*id, (long long)f->hi);
+    IDA_FAIL_IF(*id < 0 || *id > (int64_t)f->hi, IDA_E_FORMAT, "%s: %s begins with %lld, must be 0..%lld", where,
+                f->key, (long long)*id, (long long)f->hi);
     return IDA_OK;
 }
 
@@ -184,7 +193,8 @@ static ida_status check_mixer_keys(const json_t *mixer, const char *where) {
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)mixer, key, value) {
         bool known = strcmp(key, "conv_width") == 0;
-        for (int64_t i = 0; !known && i < IDA_COUNT(rows); i++) known = in_mixer(&rows[i]) && strcmp(short_key(&rows[i]), key) == 0;
+        for (int64_t i = 0; !known && i < IDA_COUNT(rows); i++)
+            known = in_mixer(&rows[i]) && strcmp(short_key(&rows[i]), key) == 0;
         IDA_FAIL_IF(!known, IDA_E_FORMAT, "%s: mixer.%s is not an option of the mixer; correct or remove it", where, key);
     }
     return IDA_OK;
@@ -229,10 +239,12 @@ ida_status ida_config_from_json(const json_t *j, const char *where, ida_config *
     /* v5 of HF transformers keeps rope_theta inside rope_parameters; a v4 key beside it must agree. */
     const json_t *rope = json_object_get(j, "rope_parameters");
     if (json_is_object(rope))
-        IDA_TRY_GOTO(ida_field_from_json(ida_fields_find(&ida_config_fields, "rope_theta"), rope, where, "rope_theta", &c));
+        IDA_TRY_GOTO(
+            ida_field_from_json(ida_fields_find(&ida_config_fields, "rope_theta"), rope, where, "rope_theta", &c));
     double theta = c.rope_theta;
     for (int64_t i = 0; i < IDA_COUNT(rows); i++)
-        if (!(rows[i].flags & IDA_FIELD_OWNER)) IDA_TRY_GOTO(parse_field(in_mixer(&rows[i]) ? mixer : j, where, &rows[i], &c));
+        if (!(rows[i].flags & IDA_FIELD_OWNER))
+            IDA_TRY_GOTO(parse_field(in_mixer(&rows[i]) ? mixer : j, where, &rows[i], &c));
     derive(&c, is_llama(j));
     if (json_is_object(rope) && json_object_get(rope, "rope_theta") && c.rope_theta != theta)
         IDA_FAIL_GOTO(IDA_E_FORMAT, "%s: rope_theta is %g, but rope_parameters.rope_theta is %g", where, c.rope_theta, theta);
@@ -319,7 +331,8 @@ static void show_mixers(const ida_config *c, char out[96]) {
     size_t len = 0;
     int64_t n = uniform(c) ? 1 : c->n_layers;
     for (int64_t l = 0; l < n && len < 96; l++)
-        len += (size_t)snprintf(out + len, 96 - len, "%s%s", l ? "," : "", ida_mixer_name((ida_mixer_kind)c->layer_mixer[l]));
+        len += (size_t)snprintf(out + len, 96 - len, "%s%s", l ? "," : "",
+                                ida_mixer_name((ida_mixer_kind)c->layer_mixer[l]));
 }
 
 bool ida_config_differ(const ida_config *a, const ida_config *b, ida_difference *d) {
@@ -331,24 +344,6 @@ bool ida_config_differ(const ida_config *a, const ida_config *b, ida_difference 
     return true;
 }
 
-/* 15 digits read well (1e-05, not 1.0000000000000001e-05) and are exact for what people type; else 17. */
-static int digits_needed(const json_t *j) {
-    int most = 15;
-    size_t i;
-    const char *key;
-    json_t *v;
-    if (json_is_real(j)) {
-        char s[40];
-        snprintf(s, sizeof s, "%.15g", json_real_value(j));
-        if (strtod(s, NULL) != json_real_value(j)) most = 17;
-    }
-    json_array_foreach(j, i, v) if (digits_needed(v) > most) most = 17;
-    json_object_foreach((json_t *)(uintptr_t)j, key, v) if (digits_needed(v) > most) most = 17;
-    return most;
-}
-
-static char *dump(const json_t *j) { return ida_json_dump(j, JSON_INDENT(2) | JSON_REAL_PRECISION((size_t)digits_needed(j))); }
-
 /* NULL = no memory. */
 static json_t *config_object(const ida_config *c) {
     bool llama = plain_llama(c);
@@ -359,7 +354,8 @@ static json_t *config_object(const ida_config *c) {
                   (json_int_t)(c->d_model / c->n_heads), "torch_dtype", "float32");
     int bad = !mixer || !j;
     for (const ida_field *f = rows; f < rows + IDA_COUNT(rows) && !bad; f++)
-        if (!(f->flags & IDA_FIELD_OWNER)) bad = json_object_set_new(in_mixer(f) ? mixer : j, short_key(f), ida_field_to_json(f, c));
+        if (!(f->flags & IDA_FIELD_OWNER))
+            bad = json_object_set_new(in_mixer(f) ? mixer : j, short_key(f), ida_field_to_json(f, c));
     if (!bad) bad = json_object_set_new(mixer, "conv_width", json_integer(4));
     if (!bad) bad = json_object_set(j, "mixer", mixer);
     if (!bad && !uniform(c)) {
@@ -383,12 +379,12 @@ static ida_status merge(const ida_config *c, const json_t *ours, const char *old
     json_object_del(all, "dtype");
     if (uniform(c)) json_object_del(all, "layer_mixers");
     json_object_foreach((json_t *)(uintptr_t)ours, key, v) bad = json_object_set(all, key, v) || bad;
-    *text = bad ? NULL : dump(all);
+    *text = bad ? NULL : ida_json_dump_exact(all);
     json_decref(all);
     if (!*text || strlen(*text) < IDA_CONFIG_BYTES) return IDA_OK;
     ida_log("config.json: its other keys are not kept: with them it would be over the %d bytes that are read", IDA_CONFIG_BYTES);
     ida_free(*text);
-    *text = dump(ours);
+    *text = ida_json_dump_exact(ours);
     return IDA_OK;
 }
 
@@ -400,7 +396,7 @@ ida_status ida_config_json_over(const ida_config *c, const char *old, char **jso
     char *text = NULL;
     ida_status st = IDA_OK;
     if (ours && old) st = merge(c, ours, old, &text);
-    else if (ours) text = dump(ours);
+    else if (ours) text = ida_json_dump_exact(ours);
     json_decref(ours);
     IDA_TRY(st);
     IDA_FAIL_IF(!text, IDA_E_NOMEM, "out of memory while writing the model configuration");

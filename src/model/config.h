@@ -12,11 +12,12 @@
 enum { IDA_CONFIG_BYTES = 1 << 20 };
 
 /* The mixer of a shape that names none. */
-enum { IDA_MIXER_DEFAULT = IDA_MIXER_INTERDOMAIN };
+#define IDA_MIXER_DEFAULT IDA_MIXER_INTERDOMAIN
 
 /* Every key of config.json that is an option. layer_mixer has rows for their names alone (IDA_FIELD_OWNER). */
-extern const ida_fields ida_config_fields;
-extern const char *const ida_mixer_names[], *const ida_preset_names[]; /* NULL-terminated; ida_mixer_kind is the position */
+extern const ida_fields ida_config_fields, ida_shape_fields;
+extern const char *const ida_mixer_names[]; /* by ida_mixer_kind, then NULL */
+extern const char *const ida_preset_names[];
 
 /* config.json text in memory, untrusted. `where` goes before every message. The result has passed ida_config_check. */
 ida_status ida_config_parse(const char *text, size_t n, const char *where, ida_config *cfg);

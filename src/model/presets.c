@@ -1,7 +1,9 @@
-/* presets.c - the built-in configurations (docs/method.md section 3). presets/<name>.json holds the same; a test compares them.
- * A preset names no tokens: whoever has the tokenizer sets vocab_size, bos_id and eos_id. */
+/* presets.c - the built-in configurations (docs/method.md section 3), and a configuration from what a caller asks
+ * for. presets/<name>.json holds the same; a test compares them. A preset names no tokens: whoever has the tokenizer
+ * sets vocab_size, bos_id and eos_id. */
 #include "model/config.h"
 
+#include <stdio.h>
 #include <string.h>
 
 typedef struct preset { int64_t vocab, d, layers, heads, modes, position; } preset;
@@ -27,8 +29,8 @@ int64_t ida_config_ffn(int64_t d_model) {
 ida_status ida_config_preset(const char *name, ida_mixer_kind mixer, ida_config *cfg) {
     IDA_NEED(name);
     IDA_NEED(cfg);
-    IDA_FAIL_IF((int)mixer < 0 || (int)mixer >= ida_names_count(ida_mixer_names), IDA_E_ARG, "mixer number %d is not known",
-                (int)mixer);
+    IDA_FAIL_IF((int)mixer < 0 || (int)mixer >= ida_names_count(ida_mixer_names), IDA_E_ARG,
+                "mixer number %d is not known", (int)mixer);
     int i = ida_names_find(ida_preset_names, name);
     if (i < 0) {
         char list[128];
@@ -45,5 +47,48 @@ ida_status ida_config_preset(const char *name, ida_mixer_kind mixer, ida_config 
     cfg->state_size = p->modes;
     cfg->max_position = p->position;
     memset(cfg->layer_mixer, (int)mixer, sizeof cfg->layer_mixer);
+    return IDA_OK;
+}
+
+/* ---- a shape as it is asked for */
+
+#define T ida_shape_options
+static const ida_field rows[] = {
+    IDA_ROW_TEXT(T, "preset", preset, NULL, "NAME", .names = ida_preset_names, .help = "a built-in shape: {names}"),
+    IDA_ROW_TEXT(T, "config", config, NULL, "FILE", .help = "a config.json instead of a preset"),
+    IDA_ROW_ENUM(T, "mixer", mixer, IDA_MIXER_DEFAULT, ida_mixer_names, .arg = "KIND", .flags = IDA_FIELD_DERIVED,
+                 .beside = IDA_MEMBER(T, has_mixer, bool), .help = "{names}; all layers [{default}]"),
+    IDA_ROW_LIST(T, "set", set, n_set, "KEY=VALUE",
+                 .help = "sets a field by its key in config.json, as in mixer.readout=bilinear"),
+};
+#undef T
+const ida_fields ida_shape_fields = IDA_FIELDS("shape", "", ida_shape_options, rows);
+
+static ida_status set_field(ida_config *c, const ida_shape_options *o, int64_t i) {
+    const char *eq = strchr(o->set[i], '=');
+    char key[64];
+    IDA_FAIL_IF(!eq || eq == o->set[i] || (size_t)(eq - o->set[i]) >= sizeof key, IDA_E_ARG,
+                "set: \"%.80s\" is not KEY=VALUE", o->set[i]);
+    snprintf(key, sizeof key, "%.*s", (int)(eq - o->set[i]), o->set[i]);
+    for (int64_t j = 0; j < i; j++)
+        IDA_FAIL_IF(strncmp(o->set[j], o->set[i], strlen(key) + 1) == 0, IDA_E_ARG,
+                    "set: %s is given twice; give it once", key);
+    return ida_config_set(c, key, eq + 1);
+}
+
+ida_status ida_config_make(const ida_shape_options *o, ida_config *cfg) {
+    IDA_NEED(o);
+    IDA_NEED(cfg);
+    ida_config c;
+    IDA_FAIL_IF(o->preset && o->config, IDA_E_ARG, "preset and config exclude each other; give one");
+    IDA_FAIL_IF(!o->preset && !o->config, IDA_E_ARG, "no model shape; give a preset or a config");
+    ida_mixer_kind kind = o->has_mixer ? o->mixer : IDA_MIXER_DEFAULT;
+    IDA_TRY(ida_fields_check(&ida_shape_fields, o));
+    if (o->preset) IDA_TRY(ida_config_preset(o->preset, kind, &c));
+    else IDA_TRY(ida_config_load(o->config, &c));
+    if (o->has_mixer) memset(c.layer_mixer, (int)kind, sizeof c.layer_mixer);
+    for (int64_t i = 0; i < o->n_set; i++) IDA_TRY(set_field(&c, o, i));
+    IDA_TRY(ida_config_check(&c));
+    *cfg = c;
     return IDA_OK;
 }
