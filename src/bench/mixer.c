@@ -7,10 +7,17 @@
 #include <string.h>
 
 #include "bench/bench.h"
+#include "layers/call.h"
 
-const ida_bench_key ida_bench_mixer_keys[] = {
-    {"T", "4096", "tokens"},         {"heads", "12", "heads"},      {"head_dim", "64", "R = D"}, {"state", "64", "M"},
-    {"chunk", "64", "chunk length"}, {"reps", "10", "timed calls"}, {NULL, NULL, NULL}};
+typedef struct options { int64_t T, heads, head_dim, state, chunk, reps; } options;
+static const ida_field mixer_rows[] = {
+    IDA_ROW_INT(options, "T", T, 4096, 1, 1 << 20, .help = "tokens"),
+    IDA_ROW_INT(options, "heads", heads, 12, 1, 256, .help = "heads"),
+    IDA_ROW_INT(options, "head_dim", head_dim, 64, 1, 512, .help = "R = D"),
+    IDA_ROW_INT(options, "state", state, 64, 1, 512, .help = "M"),
+    IDA_ROW_INT(options, "chunk", chunk, IDA_MIXER_CHUNK, 1, IDA_MIXER_CHUNK, .help = "chunk length"),
+    IDA_ROW_REPS(options, 10, "timed calls"),
+};
 
 enum form { CHUNKED, SEQUENTIAL, STEP };
 
@@ -126,15 +133,10 @@ out:
     return st;
 }
 
-ida_status ida_bench_mixer(ida_bench_run *b) {
-    core c = {.dev = ida_cpu_device()};
-    int64_t chunk;
+static ida_status run(ida_bench_run *b) {
+    const options *o = b->options;
+    core c = {.dev = ida_cpu_device(), .T = o->T, .h = o->heads, .d = o->head_dim, .m = o->state};
     double rate = 0, error = 0;
-    IDA_TRY(ida_bench_int(b, "T", 1, 1 << 20, &c.T));
-    IDA_TRY(ida_bench_int(b, "heads", 1, 256, &c.h));
-    IDA_TRY(ida_bench_int(b, "head_dim", 1, 512, &c.d));
-    IDA_TRY(ida_bench_int(b, "state", 1, 512, &c.m));
-    IDA_TRY(ida_bench_int(b, "chunk", 1, 64, &chunk));
     int64_t n = c.T * c.h * c.d, gm = c.h * c.m, gmm = gm * c.m, params = c.h + 2 * gm + 2 * gmm;
     float *prep = NULL;
     ida_status st;
@@ -147,8 +149,9 @@ ida_status ida_bench_mixer(ida_bench_run *b) {
     c.grads = c.o + n;
     c.cu[1] = c.T;
     c.seqs = (ida_seqs){1, c.cu, NULL};
-    c.a = (ida_interdomain_args){
-        .h = c.h, .g = c.h, .r = c.d, .d = c.d, .m = c.m, .chunk = chunk, .readout = IDA_READOUT_HERMITIAN, .o = c.o};
+    c.a = (ida_interdomain_args){.h = c.h, .g = c.h, .r = c.d, .d = c.d, .m = c.m, .o = c.o};
+    c.a.chunk = o->chunk;
+    c.a.readout = IDA_READOUT_HERMITIAN;
     fill(&c, c.block);
     c.prep = (ida_ssm_prep){prep, prep + gm, prep + 2 * gm, prep + 3 * gm, prep + 4 * gm, prep + 4 * gm + gmm};
     ida_ref_ssm_prepare(&c.a.ssm, c.h, c.m, c.a.readout, NULL, &c.prep);
@@ -172,3 +175,5 @@ out:
     ida_free(c.block);
     return st;
 }
+
+IDA_BENCH(mixer, "mixer", options, mixer_rows, run);

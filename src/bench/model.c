@@ -7,11 +7,8 @@
 #include "bench/bench.h"
 #include "ops/backend.h"
 
-ida_status ida_bench_device(const ida_bench_run *b, const ida_device **dev) {
-    const char *name = ida_bench_str(b, "device"), *dtype = ida_bench_str(b, "dtype");
-    bool cpu = strcmp(name, "cpu") == 0, f32 = strcmp(dtype, "f32") == 0, bf16 = strcmp(dtype, "bf16") == 0;
-    IDA_FAIL_IF(!f32 && !bf16 && strcmp(dtype, "auto") != 0, IDA_E_ARG, "dtype is \"%s\": give f32, bf16 or auto", dtype);
-    return ida_device_open(name, f32 || (cpu && !bf16) ? IDA_F32 : IDA_BF16, dev);
+ida_status ida_bench_device(const char *name, ida_dtype dtype, const ida_device **dev) {
+    return ida_device_open(name, dtype ? dtype : ida_device_dtype(name), dev);
 }
 
 ida_status ida_bench_model_new(const ida_config *cfg, const ida_device *dev, int64_t B, int64_t T, ida_acts_kind kind,

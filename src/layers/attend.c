@@ -19,7 +19,7 @@ ida_status ida_attend_check(const ida_layer *l) {
     IDA_FAIL_IF(!query && o->groups != o->heads, IDA_E_ARG,
                 "num_key_value_heads is %lld, but layer %d is %s, which has no queries to share heads: set it to "
                 "num_attention_heads (%lld)",
-                (long long)o->groups, l->block, l->kind->name, (long long)o->heads);
+                (long long)o->groups, l->block, l->name, (long long)o->heads);
     return IDA_OK;
 }
 

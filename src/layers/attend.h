@@ -86,8 +86,8 @@ ida_status ida_attend_forward(const ida_layer_ctx *c, bool again, act **y);
 ida_status ida_attend_backward(const ida_layer_ctx *c);
 
 /* The object of a kind with state-space parameters, but for its core. */
-#define IDA_SSM_LAYER(name_, tensors_, state_, buffers_, flops_) \
-    {.name = name_, .prefix = "mixer.", .norm = "input_layernorm.weight", .caps = IDA_LAYER_RECURRENT, .part = IDA_PART_MIXER, \
+#define IDA_SSM_LAYER(tensors_, state_, buffers_, flops_) \
+    {.prefix = "mixer.", .norm = "input_layernorm.weight", .caps = IDA_LAYER_RECURRENT, .part = IDA_PART_MIXER, \
      .tensors = tensors_, .n_tensors = sizeof tensors_ / sizeof *tensors_, .state = state_, \
      .n_states = sizeof state_ / sizeof *state_, .buffers = buffers_, .n_buffers = sizeof buffers_ / sizeof *buffers_, \
      .out = IDA_WO, .dy = IDA_DY, .dims = ida_attend_dims, .check = ida_attend_check, .flops = flops_, .init = ida_ssm_init, \

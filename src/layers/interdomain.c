@@ -39,7 +39,7 @@ static int64_t flops(const ida_layer *l, const ida_backbone *b) {
 }
 
 static const ida_attend_kind interdomain = {
-    .layer = IDA_SSM_LAYER("interdomain", tensors, state, buffers, flops), .feature_q = true, .feature_k = true, .core = core, .core_bwd = core_bwd};
-static const ida_attend_kind single_query = {.layer = IDA_SSM_LAYER("single-query", single_query_tensors, single_query_state, buffers, flops),
+    .layer = IDA_SSM_LAYER(tensors, state, buffers, flops), .feature_q = true, .feature_k = true, .core = core, .core_bwd = core_bwd};
+static const ida_attend_kind single_query = {.layer = IDA_SSM_LAYER(single_query_tensors, single_query_state, buffers, flops),
                                                  .feature_q = true, .core = core, .core_bwd = core_bwd};
 const ida_layer_kind *const ida_layer_interdomain = &interdomain.layer, *const ida_layer_single_query = &single_query.layer;

@@ -93,7 +93,6 @@ enum {                              /* caps */
 };
 
 typedef struct ida_layer_kind {
-    const char *name;               /* as in config.json: "interdomain" */
     const char *prefix, *norm;      /* of its tensors' names: "mixer."; the name of the gain: "input_layernorm.weight" */
     unsigned caps;
     ida_part part;                  /* which share of the time it counts to */
@@ -126,6 +125,7 @@ typedef struct ida_layer_kind {
 /* A layer of a model. */
 struct ida_layer {
     const ida_layer_kind *kind;
+    const char *name;                            /* of the kind, as in config.json: "interdomain" */
     int block;                                   /* which block of the model it is in */
     ida_dims dims;
     int64_t state[IDA_LAYER_STATES];             /* by slot: elements from the start of a sequence's block; -1 = none */
@@ -133,6 +133,7 @@ struct ida_layer {
 };
 
 /* The mixers, in the numbering of ida_mixer_kind; NULL past the last. */
+extern const char *const ida_mixer_names[]; /* in the same numbering, then NULL */
 const ida_layer_kind *ida_mixer_layer(int mixer);
 const ida_layer_kind *ida_swiglu_layer(void);
 

@@ -6,7 +6,7 @@
 
 #include "idattn/config.h"
 
-#define IDA_MIXER(number, symbol) extern const ida_layer_kind *const ida_layer_##symbol;
+#define IDA_MIXER(number, symbol, name) extern const ida_layer_kind *const ida_layer_##symbol;
 #define IDA_FEED_FORWARD(symbol) extern const ida_layer_kind *const ida_layer_##symbol;
 #include "layers/layers.def"
 #undef IDA_MIXER
@@ -14,7 +14,7 @@
 
 const ida_layer_kind *ida_mixer_layer(int mixer) {
     static const ida_layer_kind *const *const mixers[] = {
-#define IDA_MIXER(number, symbol) [number] = &ida_layer_##symbol,
+#define IDA_MIXER(number, symbol, name) [number] = &ida_layer_##symbol,
 #define IDA_FEED_FORWARD(symbol)
 #include "layers/layers.def"
 #undef IDA_MIXER
@@ -22,6 +22,14 @@ const ida_layer_kind *ida_mixer_layer(int mixer) {
     };
     return mixer >= 0 && mixer < (int)(sizeof mixers / sizeof *mixers) ? *mixers[mixer] : NULL;
 }
+
+const char *const ida_mixer_names[] = {
+#define IDA_MIXER(number, symbol, name) [number] = name,
+#define IDA_FEED_FORWARD(symbol)
+#include "layers/layers.def"
+#undef IDA_MIXER
+#undef IDA_FEED_FORWARD
+    NULL};
 
 const ida_layer_kind *ida_swiglu_layer(void) { return ida_layer_swiglu; }
 

@@ -38,7 +38,7 @@ static int64_t flops(const ida_layer *l, const ida_backbone *b) {
 }
 
 static const ida_attend_kind s4d = {
-    .layer = IDA_SSM_LAYER("s4d", tensors, state, buffers, flops), .both_halves = true, .core = core, .core_bwd = core_bwd};
-static const ida_attend_kind dual_linear = {.layer = IDA_SSM_LAYER("dual-linear", dual_linear_tensors, dual_linear_state, buffers, flops),
+    .layer = IDA_SSM_LAYER(tensors, state, buffers, flops), .both_halves = true, .core = core, .core_bwd = core_bwd};
+static const ida_attend_kind dual_linear = {.layer = IDA_SSM_LAYER(dual_linear_tensors, dual_linear_state, buffers, flops),
                                                 .feature_k = true, .both_halves = true, .core = core, .core_bwd = core_bwd};
 const ida_layer_kind *const ida_layer_s4d = &s4d.layer, *const ida_layer_dual_linear = &dual_linear.layer;

@@ -26,7 +26,7 @@ static ida_status core_bwd(const ida_layer_ctx *c, const ida_core_in *in, const 
 static int64_t flops(const ida_layer *l, const ida_backbone *b) { return 2 * ida_dim(l, 'q') * (b->max_position + 1); }
 
 static const ida_attend_kind softmax = {
-    .layer = {.name = "softmax", .prefix = "self_attn.", .norm = "input_layernorm.weight",
+    .layer = {.prefix = "self_attn.", .norm = "input_layernorm.weight",
               .caps = IDA_LAYER_CACHE, .part = IDA_PART_MIXER,
               .tensors = tensors, .n_tensors = sizeof tensors / sizeof *tensors,
               .buffers = buffers, .n_buffers = sizeof buffers / sizeof *buffers,

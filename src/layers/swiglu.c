@@ -48,7 +48,7 @@ static ida_status backward(const ida_layer_ctx *c) {
 }
 
 static const ida_layer_kind swiglu = {
-    .name = "swiglu", .prefix = "mlp.", .norm = "post_attention_layernorm.weight",
+    .prefix = "mlp.", .norm = "post_attention_layernorm.weight",
     .caps = IDA_LAYER_KEEPS_PRODUCTS, .part = IDA_PART_OTHER,
     .tensors = tensors, .n_tensors = sizeof tensors / sizeof *tensors,
     .buffers = buffers, .n_buffers = sizeof buffers / sizeof *buffers,

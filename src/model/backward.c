@@ -121,7 +121,7 @@ static ida_status next_state(ida_run *r) {
     for (int64_t i = 0; i < all->n; i++)
         IDA_FAIL_IF(ida_layer_is(&all->at[i], IDA_LAYER_CACHE), IDA_E_UNSUPPORTED,
                     "training with carried state: layer %d is %s, which has no fixed state; train without carry", all->at[i].block,
-                    all->at[i].kind->name);
+                    all->at[i].name);
     int64_t need = r->state->n_seq * r->state->stride;
     if (r->a->next_state_len != need) {
         ida_dev_free(r->m->dev, r->a->next_state);

@@ -16,6 +16,7 @@ static ida_backbone backbone_of(const ida_config *c) {
 
 ida_layer ida_layers_mixer(const ida_config *c, int64_t block) {
     ida_layer l = {.kind = ida_mixer_layer(c->layer_mixer[block]), .block = (int)block};
+    if (l.kind) l.name = ida_mixer_names[c->layer_mixer[block]];
     const ida_attend_options o = {
         .heads = c->n_heads, .groups = c->n_kv_heads, .head_dim = c->d_model / c->n_heads, .state_size = c->state_size,
         .rope_theta = c->rope_theta, .l2_eps = c->l2_eps, .norm_eps = c->norm_eps, .dt_min = c->dt_min, .dt_max = c->dt_max,
@@ -27,7 +28,7 @@ ida_layer ida_layers_mixer(const ida_config *c, int64_t block) {
 }
 
 static ida_layer feed_forward(const ida_config *c, int64_t block) {
-    ida_layer l = {.kind = ida_swiglu_layer(), .block = (int)block};
+    ida_layer l = {.kind = ida_swiglu_layer(), .name = "swiglu", .block = (int)block};
     const ida_swiglu_options o = {.hidden = c->ffn_hidden};
     memcpy(l.options, &o, sizeof o);
     return l;
