@@ -65,7 +65,7 @@ int64_t ida_session_bytes(const ida_session *s) {
         if (sh.softmax) cache += 2 * sh.kvw * s->state->cache_cap;
     }
     const int64_t floats = s->state->stride + cfg->vocab_size;
-    return (int64_t)sizeof *s + acts + cache * s->model->dev->act_size + floats * (int64_t)sizeof(float);
+    return (int64_t)sizeof *s + acts + ida_act_bytes(s->model->dev, cache) + floats * (int64_t)sizeof(float);
 }
 
 /* targets and losses may be NULL. */

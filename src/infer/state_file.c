@@ -161,8 +161,8 @@ static ida_status take_all(ida_session *s, const header *h, const uint8_t *p) {
     for (int64_t l = 0; l < cfg->n_layers && h->position > 0; l++) {
         ida_shape sh = ida_layer_shape(cfg, l);
         if (!sh.softmax) continue;
-        p = take(fresh->k_cache[l], p, h->position * sh.kvw);
-        p = take(fresh->v_cache[l], p, h->position * sh.kvw);
+        p = take(ida_act_real(fresh->k_cache[l]), p, h->position * sh.kvw);
+        p = take(ida_act_real(fresh->v_cache[l]), p, h->position * sh.kvw);
     }
     fresh->pos[0] = h->position;
     if (!ida_on_host(s->state->dev)) {

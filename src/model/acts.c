@@ -18,7 +18,7 @@ static int64_t head_rows(const ida_config *c, const ida_device *dev, int64_t n_t
 enum { ALIGN = 256 }; /* bytes, of every buffer */
 enum { WIDE_ROWS = 16 };
 
-typedef struct planner { char *base; int64_t n, used, act_size, logits; bool overflow; } planner;
+typedef struct planner { char *base; int64_t n, used, act_bytes, logits; bool overflow; } planner;
 
 static void *cut(planner *p, int64_t rows, int64_t width, int64_t size) {
     int64_t bytes, end;
@@ -31,7 +31,7 @@ static void *cut(planner *p, int64_t rows, int64_t width, int64_t size) {
     p->used = end;
     return r;
 }
-static act *take(planner *p, int64_t width) { return cut(p, p->n, width, p->act_size); }
+static ida_act *take(planner *p, int64_t width) { return cut(p, p->n, width, p->act_bytes); }
 static real *take_real(planner *p, int64_t width) { return cut(p, p->n, width, sizeof(real)); }
 
 /* Fields that a kind does not have stay NULL. */
@@ -83,7 +83,7 @@ static void plan(planner *p, ida_acts *a, ida_layer_acts *layers) {
         ow = s.ow > ow ? s.ow : ow;
     }
     p->n = a->n_tokens;
-    p->act_size = a->dev->act_size;
+    p->act_bytes = ida_act_bytes(a->dev, 1);
     plan_layers(p, a, layers, ow, any_softmax);
     a->xn = take(p, d);
     a->rstd = take_real(p, 1);
@@ -95,10 +95,10 @@ static void plan(planner *p, ida_acts *a, ida_layer_acts *layers) {
     a->y = c->gate ? take(p, ow) : NULL;
     a->ff = take(p, c->ffn_hidden);
     p->logits = p->used;
-    a->logits = cut(p, a->head_rows, c->vocab_size, p->act_size);
+    a->logits = cut(p, a->head_rows, c->vocab_size, p->act_bytes);
     if (!ida_on_host(a->dev)) a->wide = cut(p, a->wide_rows, c->vocab_size, sizeof(real));
     p->logits = p->used - p->logits;
-    a->rows = cut(p, a->head_rows, d, p->act_size);
+    a->rows = cut(p, a->head_rows, d, p->act_bytes);
     a->losses = take_real(p, 1);
     if (!ida_on_host(a->dev)) {
         a->ids = cut(p, p->n, 1, sizeof *a->ids);

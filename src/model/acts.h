@@ -13,12 +13,12 @@
 #include "ops/device.h"
 
 typedef struct ida_layer_acts {
-    act *x1, *x2;             /* [N,d] residual stream before the mixer, before the feed-forward; equal in FORWARD */
-    act *q0, *k0, *v0;        /* projections; q0 NULL without query */
-    act *o;                   /* core output [N,ow] */
+    ida_act *x1, *x2;             /* [N,d] residual stream before the mixer, before the feed-forward; equal in FORWARD */
+    ida_act *q0, *k0, *v0;        /* projections; q0 NULL without query */
+    ida_act *o;                   /* core output [N,ow] */
     real *lse;                /* [N,H] softmax in training only */
-    act *g;                   /* W_g x [N,ow]; NULL without gate */
-    act *gate, *up;           /* [N,f] */
+    ida_act *g;                   /* W_g x [N,ow]; NULL without gate */
+    ida_act *gate, *up;           /* [N,f] */
 } ida_layer_acts;
 
 /* Steps of one token a sequence come again and again with the same arguments: where the device can, one is recorded after some
@@ -27,7 +27,7 @@ enum { IDA_STEPS_BEFORE = 4 };
 typedef struct ida_step_key { /* what a recording holds beside the addresses of these acts */
     const ida_model *model;
     const real *prep, *params, *state;
-    const act *matrices;
+    const ida_act *matrices;
     int64_t n_seq;
 } ida_step_key;
 typedef struct ida_steps {
@@ -44,25 +44,25 @@ struct ida_acts {
     ida_acts_kind kind;
     void *block;              /* the one allocation */
     ida_layer_acts *layers;   /* host [n_layers] */
-    act *x_last;              /* [N,d] residual stream after the last layer */
+    ida_act *x_last;              /* [N,d] residual stream after the last layer */
 
     /* Shared by all layers, valid between two ops only. */
-    act *xn;                            /* [N,d] normed input */
+    ida_act *xn;                            /* [N,d] normed input */
     real *rstd;                         /* [N] */
-    act *q, *k, *v;                     /* [N,qw] [N,kvw]: inputs of the core */
+    ida_act *q, *k, *v;                     /* [N,qw] [N,kvw]: inputs of the core */
     real *no;                           /* [N,H] */
-    act *on, *y;                        /* [N,ow] normed o; gated o */
-    act *ff;                            /* [N,f] SiLU(gate) up */
-    act *logits, *rows;                 /* [head_rows, vocab], [head_rows, d] */
+    ida_act *on, *y;                        /* [N,ow] normed o; gated o */
+    ida_act *ff;                            /* [N,f] SiLU(gate) up */
+    ida_act *logits, *rows;                 /* [head_rows, vocab], [head_rows, d] */
     real *wide;                         /* [wide_rows, vocab] logits on their way to the host; NULL on a host device */
     int32_t *ids, *targets;             /* [N] copies of the batch's; NULL on a host device, where the batch's own are used */
     real *losses, *host_losses;         /* [N]; host_losses: a host copy, NULL on a host device */
 
     /* Training only. */
-    act *dx, *dxn;                      /* [N,d] */
-    act *dff;                           /* [N,f] */
-    act *dq, *dk, *dv, *dt;             /* [N,d] [N,kv] [N,kv]; dt [N,ow]: the other side of ops that must not alias */
-    act *dy, *dgate;                    /* [N,ow] */
+    ida_act *dx, *dxn;                      /* [N,d] */
+    ida_act *dff;                           /* [N,f] */
+    ida_act *dq, *dk, *dv, *dt;             /* [N,d] [N,kv] [N,kv]; dt [N,ow]: the other side of ops that must not alias */
+    ida_act *dy, *dgate;                    /* [N,ow] */
 
     real *next_state;                   /* training with carried state: the states after the step; taken at its first use */
     int64_t next_state_len;

@@ -54,7 +54,7 @@ ida_s4d_args ida_run_s4d(const ida_run *r, const ida_shape *s, int64_t layer, co
 }
 
 /* Products of x normed; those without weights are none. A step keeps nothing of what is between. */
-static ida_status project(const ida_run *r, const act *x, const real *gain, const ida_product *all, int n_all) {
+static ida_status project(const ida_run *r, const ida_act *x, const real *gain, const ida_product *all, int n_all) {
     const ida_device *dev = r->m->dev;
     const ida_config *c = &r->m->cfg;
     ida_acts *a = r->a;
@@ -63,17 +63,17 @@ static ida_status project(const ida_run *r, const act *x, const real *gain, cons
     int n = 0;
     assert(n_all <= IDA_MOST_PRODUCTS);
     for (int i = 0; i < n_all; i++)
-        if (all[i].w) p[n++] = all[i];
+        if (all[i].w->data) p[n++] = all[i];
     if (r->step) {
         ida_part_begin(a, IDA_PART_GEMM);
         return dev->ops->project(dev, p, n,
-                                 &(ida_project_args){.x = x, .gain = gain, .xn = a->xn, .rstd = a->rstd, .n = tokens, .in = d,
+                                 &(ida_project_args){.x = x, .gain = gain, .xn = a->xn, .rstd = a->rstd, .n = tokens,
                                                      .eps = c->norm_eps});
     }
     ida_part_begin(a, IDA_PART_NORM);
     IDA_TRY(dev->ops->rmsnorm_fwd(dev, a->xn, a->rstd, x, gain, tokens, d, c->norm_eps));
     ida_part_begin(a, IDA_PART_GEMM);
-    for (int i = 0; i < n; i++) IDA_TRY(dev->ops->linear_fwd(dev, p[i].y, a->xn, p[i].w, NULL, tokens, d, p[i].out));
+    for (int i = 0; i < n; i++) IDA_TRY(dev->ops->linear_fwd(dev, p[i].y, a->xn, p[i].w, NULL, tokens));
     return IDA_OK;
 }
 
@@ -89,7 +89,7 @@ ida_stream ida_run_stream(const ida_run *r, const ida_shape *s, int64_t layer, i
          .gain = norm ? w->gk : NULL, .bias = w->bk},
         {.h = s->g, .x = l->v0, .conv_w = w->conv_v_w, .conv_b = w->conv_v_b, .gain = norm ? w->gv : NULL, .bias = w->bv},
     };
-    act *const y[3] = {r->a->q, r->a->k, r->a->v};
+    ida_act *const y[3] = {r->a->q, r->a->k, r->a->v};
     const int64_t at[3] = {sl.conv_q, sl.conv_k, sl.conv_v};
     ida_stream t = {.y = y[which], .args = a[which]};
     ida_stream_args *x = &t.args;
@@ -100,14 +100,14 @@ ida_stream ida_run_stream(const ida_run *r, const ida_shape *s, int64_t layer, i
     x->state_out = first ? ida_state_at(r->state_out, at[which]) : NULL;
     x->stride = r->state ? r->state->stride : 0;
     /* The op may not alias; nothing to do leaves the projection itself, which nobody writes to. */
-    if (!x->conv_w && x->rope_theta == 0 && x->l2_eps == 0 && !x->gain) t.y = (act *)(uintptr_t)x->x;
+    if (!x->conv_w && x->rope_theta == 0 && x->l2_eps == 0 && !x->gain) t.y = (ida_act *)(uintptr_t)x->x;
     return t;
 }
 
 ida_status ida_run_core_inputs(const ida_run *r, const ida_shape *s, int64_t layer, bool first, ida_core_in *in) {
     const ida_device *dev = r->m->dev;
     ida_stream streams[IDA_MOST_STREAMS] = {0};
-    act *y[3] = {0};
+    ida_act *y[3] = {0};
     int n = 0;
     for (int i = s->query ? 0 : 1; i < 3; i++) {
         const ida_stream t = ida_run_stream(r, s, layer, i, first);
@@ -139,7 +139,7 @@ static ida_status run_core(const ida_run *r, const ida_shape *s, int64_t layer, 
                    : dev->ops->interdomain_chunk_fwd(dev, &x, &r->seqs);
 }
 
-ida_status ida_run_output(const ida_run *r, const ida_shape *s, int64_t layer, act **normed, act **y) {
+ida_status ida_run_output(const ida_run *r, const ida_shape *s, int64_t layer, ida_act **normed, ida_act **y) {
     const ida_device *dev = r->m->dev;
     const ida_layer_weights *w = &r->m->w.layers[layer];
     const ida_layer_acts *l = &r->a->layers[layer];
@@ -150,7 +150,7 @@ ida_status ida_run_output(const ida_run *r, const ida_shape *s, int64_t layer, a
         *normed = r->a->on;
     }
     *y = *normed;
-    if (w->wg) {
+    if (w->wg.data) {
         IDA_TRY(dev->ops->swiglu_fwd(dev, r->a->y, l->g, *normed, n * s->ow));
         *y = r->a->y;
     }
@@ -166,11 +166,9 @@ static ida_status mixer(const ida_run *r, int64_t layer) {
     const ida_layer_acts *l = &a->layers[layer];
     const ida_shape s = ida_layer_shape(c, layer);
     const ida_state_layout sl = ida_run_state(r, layer);
-    const ida_product in_to[] = {{.y = l->q0, .w = s.query ? w->wq : NULL, .out = s.qw},
-                                 {.y = l->k0, .w = w->wk, .out = s.kvw},
-                                 {.y = l->v0, .w = w->wv, .out = s.kvw},
-                                 {.y = l->g, .w = w->wg, .out = s.ow}};
-    act *normed, *y;
+    const ida_product in_to[] = {
+        {.y = l->q0, .w = &w->wq}, {.y = l->k0, .w = &w->wk}, {.y = l->v0, .w = &w->wv}, {.y = l->g, .w = &w->wg}};
+    ida_act *normed, *y;
     ida_core_in in;
     IDA_TRY(project(r, l->x1, w->norm1, in_to, 4));
     ida_part_begin(a, IDA_PART_MIXER);
@@ -178,14 +176,13 @@ static ida_status mixer(const ida_run *r, int64_t layer) {
     IDA_TRY(run_core(r, &s, layer, &in, &sl));
     IDA_TRY(ida_run_output(r, &s, layer, &normed, &y));
     ida_part_begin(a, IDA_PART_GEMM);
-    return dev->ops->linear_fwd(dev, l->x2, y, w->wo, l->x1, r->b->n_tokens, s.ow, c->d_model);
+    return dev->ops->linear_fwd(dev, l->x2, y, &w->wo, l->x1, r->b->n_tokens);
 }
 
 ida_status ida_run_layer_kept(const ida_run *r, int64_t layer) {
     const ida_layer_weights *w = &r->m->w.layers[layer];
     const ida_layer_acts *l = &r->a->layers[layer];
-    const int64_t f = r->m->cfg.ffn_hidden;
-    const ida_product to[] = {{.y = l->gate, .w = w->gate, .out = f}, {.y = l->up, .w = w->up, .out = f}};
+    const ida_product to[] = {{.y = l->gate, .w = &w->gate}, {.y = l->up, .w = &w->up}};
     IDA_TRY(mixer(r, layer));
     return project(r, l->x2, w->norm2, to, 2);
 }
@@ -193,7 +190,7 @@ ida_status ida_run_layer_kept(const ida_run *r, int64_t layer) {
 static ida_status step_layer(const ida_run *r, int64_t layer) {
     const ida_layer_weights *w = &r->m->w.layers[layer];
     const ida_layer_acts *l = &r->a->layers[layer];
-    const ida_product to = {.y = r->a->ff, .w = w->up, .gate = l->gate, .gate_w = w->gate, .out = r->m->cfg.ffn_hidden};
+    const ida_product to = {.y = r->a->ff, .w = &w->up, .gate = l->gate, .gate_w = &w->gate};
     IDA_TRY(mixer(r, layer));
     return project(r, l->x2, w->norm2, &to, 1);
 }
@@ -203,7 +200,7 @@ static ida_status run_layer(const ida_run *r, int64_t layer) {
     const ida_config *c = &r->m->cfg;
     ida_acts *a = r->a;
     const ida_layer_acts *l = &a->layers[layer];
-    int64_t n = r->b->n_tokens, d = c->d_model, f = c->ffn_hidden;
+    int64_t n = r->b->n_tokens, f = c->ffn_hidden;
     if (r->step) {
         IDA_TRY(step_layer(r, layer));
     } else {
@@ -212,8 +209,8 @@ static ida_status run_layer(const ida_run *r, int64_t layer) {
         IDA_TRY(dev->ops->swiglu_fwd(dev, a->ff, l->gate, l->up, n * f));
         ida_part_begin(a, IDA_PART_GEMM);
     }
-    act *next = layer + 1 < c->n_layers ? a->layers[layer + 1].x1 : a->x_last;
-    return dev->ops->linear_fwd(dev, next, a->ff, r->m->w.layers[layer].down, l->x2, n, f, d);
+    ida_act *next = layer + 1 < c->n_layers ? a->layers[layer + 1].x1 : a->x_last;
+    return dev->ops->linear_fwd(dev, next, a->ff, &r->m->w.layers[layer].down, l->x2, n);
 }
 
 static ida_status upload_batch(ida_run *r) {
@@ -236,7 +233,7 @@ static ida_status upload_batch(ida_run *r) {
 static ida_status layers(const ida_run *r) {
     const ida_device *dev = r->m->dev;
     const ida_config *c = &r->m->cfg;
-    IDA_TRY(dev->ops->embed_fwd(dev, r->a->layers[0].x1, r->ids, r->m->w.embed, r->b->n_tokens, c->d_model));
+    IDA_TRY(dev->ops->embed_fwd(dev, r->a->layers[0].x1, r->ids, &r->m->w.embed, r->b->n_tokens));
     for (int64_t l = 0; l < c->n_layers; l++) {
         ida_status st = run_layer(r, l);
         if (st != IDA_OK) return ida_fail_prefix(st, "layer %lld, forward", (long long)l);
@@ -255,13 +252,13 @@ ida_status ida_run_final_norm(const ida_run *r) {
                                     m->cfg.norm_eps);
 }
 
-static ida_status head_losses(const ida_run *r, act *xf, real *losses) {
+static ida_status head_losses(const ida_run *r, ida_act *xf, real *losses) {
     const ida_device *dev = r->m->dev;
     ida_acts *a = r->a;
     int64_t n = r->b->n_tokens, d = r->m->cfg.d_model, v = r->m->cfg.vocab_size;
     for (int64_t at = 0; at < n; at += a->head_rows) {
         int64_t rows = n - at < a->head_rows ? n - at : a->head_rows;
-        IDA_TRY(dev->ops->linear_fwd(dev, a->logits, ida_act_at(dev, xf, at * d), r->m->w.lm_head, NULL, rows, d, v));
+        IDA_TRY(dev->ops->linear_fwd(dev, a->logits, ida_act_at(dev, xf, at * d), &r->m->w.lm_head, NULL, rows));
         IDA_TRY(dev->ops->cross_entropy(dev, a->losses + at, a->logits, r->targets + at, rows, v, 0));
     }
     return ida_dev_download(dev, losses, a->losses, n * (int64_t)sizeof *losses);
@@ -273,7 +270,7 @@ static ida_status logits_to_host(const ida_run *r, real *out, int64_t rows) {
     const ida_acts *a = r->a;
     const int64_t v = r->m->cfg.vocab_size;
     if (ida_on_host(dev)) {
-        memcpy(out, a->logits, (size_t)(rows * v) * sizeof *out);
+        memcpy(out, ida_act_real(a->logits), (size_t)(rows * v) * sizeof *out);
         return IDA_OK;
     }
     for (int64_t at = 0; at < rows; at += a->wide_rows) {
@@ -284,17 +281,17 @@ static ida_status logits_to_host(const ida_run *r, real *out, int64_t rows) {
     return IDA_OK;
 }
 
-static ida_status head_logits(const ida_run *r, act *xf, real *logits, const int64_t *logit_rows, int64_t n_rows) {
+static ida_status head_logits(const ida_run *r, ida_act *xf, real *logits, const int64_t *logit_rows, int64_t n_rows) {
     const ida_device *dev = r->m->dev;
     int64_t d = r->m->cfg.d_model, v = r->m->cfg.vocab_size;
     for (int64_t at = 0; at < n_rows; at += r->a->head_rows) {
         int64_t rows = n_rows - at < r->a->head_rows ? n_rows - at : r->a->head_rows;
         for (int64_t i = 0; i < rows; i++) {
             assert(logit_rows[at + i] >= 0 && logit_rows[at + i] < r->b->n_tokens);
-            const act *row = ida_act_at(dev, xf, logit_rows[at + i] * d);
-            IDA_TRY(ida_dev_copy(dev, ida_act_at(dev, r->a->rows, i * d), row, d * dev->act_size));
+            const ida_act *row = ida_act_at(dev, xf, logit_rows[at + i] * d);
+            IDA_TRY(ida_dev_copy(dev, ida_act_at(dev, r->a->rows, i * d), row, ida_act_bytes(dev, d)));
         }
-        IDA_TRY(dev->ops->linear_fwd(dev, r->a->logits, r->a->rows, r->m->w.lm_head, NULL, rows, d, v));
+        IDA_TRY(dev->ops->linear_fwd(dev, r->a->logits, r->a->rows, &r->m->w.lm_head, NULL, rows));
         IDA_TRY(logits_to_host(r, logits + at * v, rows));
     }
     return IDA_OK;
@@ -320,7 +317,7 @@ static ida_status step_work(const ida_run *r) {
     const int64_t n = r->b->n_tokens, v = r->m->cfg.vocab_size;
     IDA_TRY(layers(r));
     IDA_TRY(ida_run_final_norm(r)); /* not as one product: these are the ops of a step that is not recorded, with its bits */
-    IDA_TRY(dev->ops->linear_fwd(dev, a->logits, a->xn, r->m->w.lm_head, NULL, n, r->m->cfg.d_model, v));
+    IDA_TRY(dev->ops->linear_fwd(dev, a->logits, a->xn, &r->m->w.lm_head, NULL, n));
     return dev->ops->from_act(dev, a->wide, a->logits, n * v);
 }
 

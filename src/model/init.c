@@ -129,7 +129,7 @@ static void whiten_task(void *arg, int64_t g, int worker) {
     w->st[g] = whiten_group(&w->ssm, g, w->m, w->work + g * mm, w->c_re + g * mm, w->c_im + g * mm);
 }
 
-static ida_status init_c(const ida_config *c, const ida_layer_weights *w) {
+static ida_status init_c(const ida_config *c, const ida_layer_grads *w) {
     int64_t m = c->state_size, groups = c->n_kv_heads;
     if (c->c_init == IDA_C_IDENTITY) {
         for (int64_t i = 0; i < groups * m * m; i++) {
@@ -154,7 +154,7 @@ out:
 }
 
 ida_status ida_param_init(const ida_config *cfg, const ida_param_table *t, uint64_t seed, real *block) {
-    ida_layer_weights *w = NULL;
+    ida_layer_grads *w = NULL; /* places in `block`, where every tensor is real as in a block of gradients */
     double *imag = NULL;
     ida_status st = IDA_OK;
     IDA_TRY_GOTO(IDA_ALLOC(imag, cfg->state_size, "initial values"));
@@ -176,8 +176,8 @@ ida_status ida_param_init(const ida_config *cfg, const ida_param_table *t, uint6
         int64_t end = i + 1 < t->n ? t->params[i + 1].offset : t->block;
         memset(out + p->numel, 0, (size_t)(end - p->offset - p->numel) * sizeof *out);
     }
-    ida_bound bound = {.layers = w};
-    ida_model_bind(cfg, t, block, block, sizeof(real), &bound);
+    ida_grads bound = {.layers = w};
+    ida_model_bind_grads(cfg, t, block, &bound);
     if (cfg->c_init != IDA_C_NORMAL)
         for (int64_t l = 0; l < cfg->n_layers; l++)
             if (w[l].c_re) IDA_TRY_GOTO(init_c(cfg, &w[l]));

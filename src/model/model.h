@@ -36,22 +36,32 @@ const ida_param *ida_param_find(const ida_param_table *t, const char *name);   /
 /* Initial values (docs/method.md end of section 3) into a block of t->block elements. Tensor i draws from stream INIT+i. */
 ida_status ida_param_init(const ida_config *cfg, const ida_param_table *t, uint64_t seed, real *block);
 
-/* Where a layer's weights are: pointers into a parameter or gradient block; NULL where the mixer has none. */
+/* Where a layer's weights are: in a parameter block; NULL (data NULL) where the mixer has none. */
 typedef struct ida_layer_weights {
     real *norm1, *norm2;                 /* input_layernorm, post_attention_layernorm [d] */
-    act *wq, *wk, *wv, *wo, *wg;         /* [.., d]; k, v: [n_kv*dh, d]; wo [d, d] or [d, 2d]; wg gate */
+    ida_matrix wq, wk, wv, wo, wg;       /* [.., d]; k, v: [n_kv*dh, d]; wo [d, d] or [d, 2d]; wg gate */
     real *conv_q_w, *conv_q_b, *conv_k_w, *conv_k_b, *conv_v_w, *conv_v_b;
     real *gk, *bk, *gv, *bv;             /* step 5 norms: [dh], [G,dh] */
     real *log_dt, *a_log, *a_imag, *c_re, *c_im, *w; /* w: s4d and dual-linear read-out [H,M] */
     real *onorm;                         /* output_norm gain: [D] (linear read-out: [R+D]) */
-    act *gate, *up, *down;               /* SwiGLU [f,d] [f,d] [d,f] */
+    ida_matrix gate, up, down;           /* SwiGLU [f,d] [f,d] [d,f] */
 } ida_layer_weights;
-/* Weights as the ops read them, or gradients (then every field is real). */
+/* Weights as the ops read them. */
 typedef struct ida_bound {
     ida_layer_weights *layers;           /* [n_layers] */
-    act *embed, *lm_head;                /* lm_head == embed when tied */
+    ida_matrix embed, lm_head;           /* the same data when tied */
     real *norm;
 } ida_bound;
+
+/* The gradients of the same, by the same names, in a block laid out as the parameters are. */
+typedef struct ida_layer_grads {
+    real *norm1, *norm2, *wq, *wk, *wv, *wo, *wg, *conv_q_w, *conv_q_b, *conv_k_w, *conv_k_b, *conv_v_w, *conv_v_b, *gk, *bk, *gv,
+        *bv, *log_dt, *a_log, *a_imag, *c_re, *c_im, *w, *onorm, *gate, *up, *down;
+} ida_layer_grads;
+typedef struct ida_grads {
+    ida_layer_grads *layers;             /* [n_layers] */
+    real *embed, *lm_head, *norm;
+} ida_grads;
 
 struct ida_model {
     ida_config cfg;
@@ -60,8 +70,8 @@ struct ida_model {
     ida_param_table table;
     const ida_device *dev;
     real *params;                        /* [table.block], device; the masters */
-    act *matrices;                       /* [table.block], device: params rounded to act, read where a matrix is;
-                                            params itself where act is real */
+    ida_act *matrices;                   /* [table.block], device: params rounded to act_type, read where a matrix is;
+                                            params itself where that is real */
     bool owns_params;
     ida_bound w;
     ida_ssm_prep *prep;                  /* [n_layers] for the step form; made by ida_model_prepare */
@@ -76,12 +86,14 @@ ida_status ida_model_create_on(const ida_config *cfg, const ida_device *dev, uin
 ida_status ida_model_upload(ida_model *m, const real *host);
 /* Initial values (ida_param_init) in the masters and the matrices, the same on every device: they are made on the host. */
 ida_status ida_model_init(ida_model *m, uint64_t seed);
+/* Whether the matrices are a copy of the masters. */
+static inline bool ida_model_rounds(const ida_model *m) { return (const void *)m->matrices != (const void *)m->params; }
 /* After the masters were written by other means: makes m->matrices again. */
 ida_status ida_model_round(ida_model *m);
-/* Points `w` (w->layers has n_layers) into a block laid out by the table. Matrix weights are taken from `matrices`, a block of
- * the same layout with elements of matrix_size bytes; for gradients that is the block itself. */
-void ida_model_bind(const ida_config *cfg, const ida_param_table *t, real *block, act *matrices, int64_t matrix_size,
-                    ida_bound *w);
+/* Points m->w (w.layers has n_layers) into m->params and m->matrices. */
+void ida_model_bind(ida_model *m);
+/* Points `g` (g->layers has n_layers) into a block of gradients, laid out by the table. */
+void ida_model_bind_grads(const ida_config *cfg, const ida_param_table *t, real *block, ida_grads *g);
 /* (Re)computes the step form's constants from the current weights. A model never prepared takes the chunk form for single
  * tokens. */
 ida_status ida_model_prepare(ida_model *m);
@@ -97,7 +109,7 @@ typedef struct ida_state {
     int64_t stride;                      /* elements per sequence in block */
     const ida_device *dev;               /* of block and caches; the rest is on the host */
     real *block;                         /* [n_seq, stride] */
-    act **k_cache, **v_cache;            /* [n_layers * n_seq]; NULL for layers without cache */
+    ida_act **k_cache, **v_cache;            /* [n_layers * n_seq]; NULL for layers without cache */
     int64_t n_caches;                    /* n_layers * n_seq */
     int64_t cache_cap;                   /* tokens per sequence the caches hold now */
 } ida_state;
@@ -143,7 +155,7 @@ ida_status ida_model_forward(const ida_model *m, ida_acts *a, const ida_batch *b
  * size; IDA_E_UNSUPPORTED with softmax layers). On failure the state is as it was. dx0 (NULL = not wanted): gradient at the
  * embedding output [N, d], on the device. */
 ida_status ida_model_forward_backward(const ida_model *m, ida_acts *a, const ida_batch *b, ida_state *state, double loss_scale,
-                                      real *grads, double *loss_sum, int64_t *n_scored, act *dx0);
+                                      real *grads, double *loss_sum, int64_t *n_scored, ida_act *dx0);
 
 /* Seconds spent per part since the last reset, for benches: filled by forward and backward. On a device with a queue only with
  * ida_acts_profile, which waits at the border of every part. */

@@ -3,6 +3,7 @@
  * file and the numbering of the random streams, so a new tensor goes to the end of its layer's mixer. */
 #include "model/model.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -104,59 +105,84 @@ const ida_param *ida_param_find(const ida_param_table *t, const char *name) {
     return NULL;
 }
 
-typedef struct walk {
-    const ida_param_table *t;
-    int64_t at;
-    real *block;
-    act *matrices;
-    int64_t matrix_size;
-} walk;
+/* The tensors of a layer in the order of add_mixer: the end of the name, and the fields it is bound to. */
+typedef struct binding { const char *suffix; size_t weight, grad; bool matrix; } binding;
+#define VECTOR(suffix, field) {suffix, offsetof(ida_layer_weights, field), offsetof(ida_layer_grads, field), false}
+#define MATRIX(suffix, field) {suffix, offsetof(ida_layer_weights, field), offsetof(ida_layer_grads, field), true}
+static const binding bindings[] = {
+    VECTOR("input_layernorm.weight", norm1),
+    MATRIX(".q_proj.weight", wq),
+    MATRIX(".k_proj.weight", wk),
+    MATRIX(".v_proj.weight", wv),
+    MATRIX(".o_proj.weight", wo),
+    MATRIX(".g_proj.weight", wg),
+    VECTOR(".q_conv.weight", conv_q_w),
+    VECTOR(".q_conv.bias", conv_q_b),
+    VECTOR(".k_conv.weight", conv_k_w),
+    VECTOR(".k_conv.bias", conv_k_b),
+    VECTOR(".v_conv.weight", conv_v_w),
+    VECTOR(".v_conv.bias", conv_v_b),
+    VECTOR(".k_norm.weight", gk),
+    VECTOR(".k_norm.bias", bk),
+    VECTOR(".v_norm.weight", gv),
+    VECTOR(".v_norm.bias", bv),
+    VECTOR(".log_dt", log_dt),
+    VECTOR(".a_log", a_log),
+    VECTOR(".a_imag", a_imag),
+    VECTOR(".c.real", c_re),
+    VECTOR(".c.imag", c_im),
+    VECTOR("mixer.w", w),
+    VECTOR(".o_norm.weight", onorm),
+    VECTOR("post_attention_layernorm.weight", norm2),
+    MATRIX(".gate_proj.weight", gate),
+    MATRIX(".up_proj.weight", up),
+    MATRIX(".down_proj.weight", down),
+};
+enum { N_BINDINGS = sizeof bindings / sizeof *bindings };
 
-/* Walks the tensors of one layer in the order of add_mixer: the next one is `p`'s when its name ends so. */
-static real *take(walk *w, const char *suffix) {
-    const ida_param *p = &w->t->params[w->at];
+/* The next tensor of the table when its name ends so. */
+static const ida_param *next(const ida_param_table *t, int64_t *at, const char *suffix) {
+    if (*at == t->n) return NULL;
+    const ida_param *p = &t->params[*at];
     size_t n = strlen(p->name), k = strlen(suffix);
     if (n < k || strcmp(p->name + n - k, suffix) != 0) return NULL;
-    w->at++;
-    if (p->group == IDA_GROUP_MATRIX) return (act *)(void *)((char *)w->matrices + p->offset * w->matrix_size);
-    return w->block + p->offset;
+    (*at)++;
+    return p;
 }
 
-void ida_model_bind(const ida_config *cfg, const ida_param_table *t, real *block, act *matrices, int64_t matrix_size,
-                    ida_bound *w) {
-    walk k = {.t = t, .block = block, .matrices = matrices, .matrix_size = matrix_size};
-    w->embed = take(&k, "embed_tokens.weight");
-    for (int64_t l = 0; l < cfg->n_layers; l++) {
-        ida_layer_weights x = {0};
-        x.norm1 = take(&k, "input_layernorm.weight");
-        x.wq = take(&k, ".q_proj.weight");
-        x.wk = take(&k, ".k_proj.weight");
-        x.wv = take(&k, ".v_proj.weight");
-        x.wo = take(&k, ".o_proj.weight");
-        x.wg = take(&k, ".g_proj.weight");
-        x.conv_q_w = take(&k, ".q_conv.weight");
-        x.conv_q_b = take(&k, ".q_conv.bias");
-        x.conv_k_w = take(&k, ".k_conv.weight");
-        x.conv_k_b = take(&k, ".k_conv.bias");
-        x.conv_v_w = take(&k, ".v_conv.weight");
-        x.conv_v_b = take(&k, ".v_conv.bias");
-        x.gk = take(&k, ".k_norm.weight");
-        x.bk = take(&k, ".k_norm.bias");
-        x.gv = take(&k, ".v_norm.weight");
-        x.bv = take(&k, ".v_norm.bias");
-        x.log_dt = take(&k, ".log_dt");
-        x.a_log = take(&k, ".a_log");
-        x.a_imag = take(&k, ".a_imag");
-        x.c_re = take(&k, ".c.real");
-        x.c_im = take(&k, ".c.imag");
-        x.w = take(&k, "mixer.w");
-        x.onorm = take(&k, ".o_norm.weight");
-        x.norm2 = take(&k, "post_attention_layernorm.weight");
-        x.gate = take(&k, ".gate_proj.weight");
-        x.up = take(&k, ".up_proj.weight");
-        x.down = take(&k, ".down_proj.weight");
-        w->layers[l] = x;
+static ida_matrix matrix_at(const ida_model *m, const ida_param *p) {
+    return ida_matrix_of(m->dev, ida_act_at(m->dev, m->matrices, p->offset), p->shape[0], p->shape[1]);
+}
+
+void ida_model_bind(ida_model *m) {
+    const ida_param_table *t = &m->table;
+    ida_bound *w = &m->w;
+    int64_t at = 0;
+    w->embed = matrix_at(m, next(t, &at, "embed_tokens.weight"));
+    for (int64_t l = 0; l < m->cfg.n_layers; l++) {
+        memset(&w->layers[l], 0, sizeof w->layers[l]);
+        for (int i = 0; i < N_BINDINGS; i++) {
+            const ida_param *p = next(t, &at, bindings[i].suffix);
+            char *field = (char *)&w->layers[l] + bindings[i].weight;
+            if (!p) continue;
+            if (bindings[i].matrix) *(ida_matrix *)(void *)field = matrix_at(m, p);
+            else *(real **)(void *)field = m->params + p->offset;
+        }
     }
-    w->norm = take(&k, "model.norm.weight");
-    w->lm_head = cfg->tie_embeddings ? w->embed : take(&k, "lm_head.weight");
+    w->norm = m->params + next(t, &at, "model.norm.weight")->offset;
+    w->lm_head = m->cfg.tie_embeddings ? w->embed : matrix_at(m, next(t, &at, "lm_head.weight"));
+}
+
+void ida_model_bind_grads(const ida_config *cfg, const ida_param_table *t, real *block, ida_grads *g) {
+    int64_t at = 0;
+    g->embed = block + next(t, &at, "embed_tokens.weight")->offset;
+    for (int64_t l = 0; l < cfg->n_layers; l++) {
+        memset(&g->layers[l], 0, sizeof g->layers[l]);
+        for (int i = 0; i < N_BINDINGS; i++) {
+            const ida_param *p = next(t, &at, bindings[i].suffix);
+            if (p) *(real **)(void *)((char *)&g->layers[l] + bindings[i].grad) = block + p->offset;
+        }
+    }
+    g->norm = block + next(t, &at, "model.norm.weight")->offset;
+    g->lm_head = cfg->tie_embeddings ? g->embed : block + next(t, &at, "lm_head.weight")->offset;
 }

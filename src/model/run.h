@@ -22,13 +22,13 @@ ida_status ida_run_final_norm(const ida_run *r);
 /* Everything a layer keeps for its backward pass, from x1: all but SwiGLU and its product. */
 ida_status ida_run_layer_kept(const ida_run *r, int64_t layer);
 
-typedef struct ida_core_in { const act *q, *k, *v; } ida_core_in;
+typedef struct ida_core_in { const ida_act *q, *k, *v; } ida_core_in;
 /* The way from a projection to the core's q, k or v (which: 0, 1, 2). y == args.x where nothing is done on the way. first: the
  * forward pass, which leaves the new convolution state. */
 ida_stream ida_run_stream(const ida_run *r, const ida_shape *s, int64_t layer, int which, bool first);
 ida_status ida_run_core_inputs(const ida_run *r, const ida_shape *s, int64_t layer, bool first, ida_core_in *in);
 /* The mixer's output as W_o sees it: normed and gated o. Either may be o itself. */
-ida_status ida_run_output(const ida_run *r, const ida_shape *s, int64_t layer, act **normed, act **y);
+ida_status ida_run_output(const ida_run *r, const ida_shape *s, int64_t layer, ida_act **normed, ida_act **y);
 
 /* Argument blocks of the ops that read or write state. */
 ida_state_layout ida_run_state(const ida_run *r, int64_t layer);

@@ -58,10 +58,10 @@ ida_status ida_state_zero(ida_state *s) {
     return ida_dev_zero(s->dev, s->block, s->n_seq * s->stride * (int64_t)sizeof *s->block);
 }
 
-static ida_status grow(const ida_device *dev, act **cache, int64_t used, int64_t cap) {
-    act *p;
-    IDA_TRY(ida_dev_alloc(dev, (void **)&p, cap, dev->act_size, "key/value cache"));
-    ida_status st = used ? ida_dev_copy(dev, p, *cache, used * dev->act_size) : IDA_OK;
+static ida_status grow(const ida_device *dev, ida_act **cache, int64_t used, int64_t cap) {
+    ida_act *p;
+    IDA_TRY(ida_dev_alloc(dev, (void **)&p, cap, ida_act_bytes(dev, 1), "key/value cache"));
+    ida_status st = used ? ida_dev_copy(dev, p, *cache, ida_act_bytes(dev, used)) : IDA_OK;
     if (st != IDA_OK) {
         ida_dev_free(dev, p);
         return st;
@@ -108,15 +108,15 @@ ida_status ida_state_copy(const ida_config *cfg, ida_state *dst, const ida_state
         for (int64_t i = 0; i < src->n_seq && sh.softmax; i++) {
             int64_t j = l * src->n_seq + i, n = src->pos[i] * sh.kvw;
             if (!n) continue;
-            IDA_TRY(ida_dev_copy(dst->dev, dst->k_cache[j], src->k_cache[j], n * dst->dev->act_size));
-            IDA_TRY(ida_dev_copy(dst->dev, dst->v_cache[j], src->v_cache[j], n * dst->dev->act_size));
+            IDA_TRY(ida_dev_copy(dst->dev, dst->k_cache[j], src->k_cache[j], ida_act_bytes(dst->dev, n)));
+            IDA_TRY(ida_dev_copy(dst->dev, dst->v_cache[j], src->v_cache[j], ida_act_bytes(dst->dev, n)));
         }
     }
     return IDA_OK;
 }
 
 /* n elements from one device to the other, by way of `wide`: real elements on the device that is not the host's. */
-static ida_status move_elements(const ida_state *to, const ida_state *from, real *wide, act *dst, const act *src, int64_t n) {
+static ida_status move_elements(const ida_state *to, const ida_state *from, real *wide, ida_act *dst, const ida_act *src, int64_t n) {
     const int64_t bytes = n * (int64_t)sizeof *wide;
     if (ida_on_host(to->dev)) {
         IDA_TRY(from->dev->ops->from_act(from->dev, wide, src, n));

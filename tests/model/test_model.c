@@ -406,7 +406,7 @@ static void a_nan_weight_gives_a_nan_loss_and_no_crash(void **unused) {
     random_ids(ids, 20, V, 14);
     for (int kind = 0; kind < N_KINDS; kind++) {
         ida_model *m = row_model((ida_mixer_kind)kind, ida_cpu_device());
-        m->w.layers[0].wk[3] = NAN;
+        ((float *)(uintptr_t)m->w.layers[0].wk.data)[3] = NAN;
         ida_acts *a = NULL;
         OK(ida_acts_new(&m->cfg, m->dev, 20, 1, IDA_ACTS_TRAINING, &a));
         ida_batch b = {.n_tokens = 20, .ids = ids, .targets = ids, .seqs = {.n = 1, .cu = cu}};

@@ -102,15 +102,20 @@ static const real *place(const ida_param_table *t, const real *block, const char
 static void bound_pointers_agree_with_names(void **state) {
     (void)state;
     ida_config c = everything();
-    ida_param_table t;
-    OK(ida_param_table_build(&c, &t));
-    real *block = calloc((size_t)t.block, sizeof *block);
-    ida_layer_weights w[5];
-    ida_bound bound = {.layers = w};
-    ida_model_bind(&c, &t, block, block, sizeof *block, &bound);
-    assert_ptr_equal(bound.embed, place(&t, block, "model.embed_tokens.weight"));
-    assert_ptr_equal(bound.norm, place(&t, block, "model.norm.weight"));
-    assert_ptr_equal(bound.lm_head, place(&t, block, "lm_head.weight"));
+    ida_model *m = NULL;
+    OK(ida_model_new(&c, &ida_ref_device, NULL, &m));
+    const ida_param_table *t = &m->table;
+    real *block = calloc((size_t)t->block, sizeof *block);
+    const ida_layer_weights *w = m->w.layers;
+    ida_layer_grads g[5];
+    ida_grads grads = {.layers = g};
+    ida_model_bind_grads(&c, t, block, &grads);
+    assert_ptr_equal(m->w.embed.data, place(t, m->params, "model.embed_tokens.weight"));
+    assert_ptr_equal(m->w.norm, place(t, m->params, "model.norm.weight"));
+    assert_ptr_equal(m->w.lm_head.data, place(t, m->params, "lm_head.weight"));
+    assert_ptr_equal(grads.embed, place(t, block, "model.embed_tokens.weight"));
+    assert_ptr_equal(grads.norm, place(t, block, "model.norm.weight"));
+    assert_ptr_equal(grads.lm_head, place(t, block, "lm_head.weight"));
     static const char *const names[] = {"input_layernorm.weight",
                                         "post_attention_layernorm.weight",
                                         "*q_proj.weight",
@@ -140,23 +145,30 @@ static void bound_pointers_agree_with_names(void **state) {
                                         "mlp.down_proj.weight"};
     int64_t seen = 3;
     for (int l = 0; l < 5; l++) {
-        const real *got[] = {w[l].norm1,    w[l].norm2,    w[l].wq,       w[l].wk,       w[l].wv,       w[l].wo,       w[l].wg,
-                             w[l].conv_q_w, w[l].conv_q_b, w[l].conv_k_w, w[l].conv_k_b, w[l].conv_v_w, w[l].conv_v_b, w[l].gk,
-                             w[l].bk,       w[l].gv,       w[l].bv,       w[l].log_dt,   w[l].a_log,    w[l].a_imag,   w[l].c_re,
-                             w[l].c_im,     w[l].w,        w[l].onorm,    w[l].gate,     w[l].up,       w[l].down};
+        const void *got[] = {w[l].norm1,     w[l].norm2,    w[l].wq.data,  w[l].wk.data,  w[l].wv.data,  w[l].wo.data,
+                             w[l].wg.data,   w[l].conv_q_w, w[l].conv_q_b, w[l].conv_k_w, w[l].conv_k_b, w[l].conv_v_w,
+                             w[l].conv_v_b,  w[l].gk,       w[l].bk,       w[l].gv,       w[l].bv,       w[l].log_dt,
+                             w[l].a_log,     w[l].a_imag,   w[l].c_re,     w[l].c_im,     w[l].w,        w[l].onorm,
+                             w[l].gate.data, w[l].up.data,  w[l].down.data};
+        const void *dgot[] = {g[l].norm1,    g[l].norm2,    g[l].wq,       g[l].wk,       g[l].wv,       g[l].wo,       g[l].wg,
+                              g[l].conv_q_w, g[l].conv_q_b, g[l].conv_k_w, g[l].conv_k_b, g[l].conv_v_w, g[l].conv_v_b, g[l].gk,
+                              g[l].bk,       g[l].gv,       g[l].bv,       g[l].log_dt,   g[l].a_log,    g[l].a_imag,   g[l].c_re,
+                              g[l].c_im,     g[l].w,        g[l].onorm,    g[l].gate,     g[l].up,       g[l].down};
         assert_int_equal(sizeof got / sizeof *got, sizeof names / sizeof *names);
+        assert_int_equal(sizeof dgot, sizeof got);
         for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
             char full[96];
             bool star = names[i][0] == '*';
             snprintf(full, sizeof full, "model.layers.%d.%s%s", l, star ? (l == 0 ? "self_attn." : "mixer.") : "",
                      names[i] + star);
-            assert_ptr_equal(got[i], place(&t, block, full));
+            assert_ptr_equal(got[i], place(t, m->params, full));
+            assert_ptr_equal(dgot[i], place(t, block, full));
             seen += got[i] != NULL;
         }
     }
-    assert_int_equal(seen, t.n); /* no tensor that nothing points to */
+    assert_int_equal(seen, t->n); /* no tensor that nothing points to */
     free(block);
-    ida_param_table_free(&t);
+    ida_model_free(m);
 }
 
 static void decay_groups_follow_the_recipe(void **s) {
