@@ -179,7 +179,7 @@ static ida_status time_marks(ida_bench_run *b, decode *d, double *times, double 
  * and written; a cache read. */
 static double step_bytes(const ida_model *m, const ida_model_info *info, int64_t position) {
     const ida_config *c = &m->cfg;
-    const double act_size = (double)m->dev->act_size;
+    const double act_size = (double)ida_act_bytes(m->dev, 1);
     int64_t idle = c->tie_embeddings ? 0 : (c->vocab_size - 1) * c->d_model;
     return act_size * (double)(info->parameters - idle) + 2.0 * (double)info->state_bytes +
            act_size / sizeof(float) * (double)info->state_bytes_per_token * (double)position;

@@ -25,9 +25,11 @@ typedef struct product {
 static ida_status body(void *arg) {
     product *p = arg;
     const ida_ops *o = p->dev->ops;
-    if (p->op == FORWARD) return o->linear_fwd(p->dev, p->y, p->x, p->w, NULL, p->n, p->in, p->out);
-    return o->linear_bwd(p->dev, p->op == DX ? p->dx : NULL, p->op == DW ? p->dw : NULL, p->y, p->x, p->w, p->n, p->in, p->out,
-                         false);
+    const ida_matrix w = ida_matrix_of(p->dev, p->w, p->out, p->in);
+    const ida_act *x = ida_act_of(p->x);
+    ida_act *y = ida_act_of(p->y), *dx = p->op == DX ? ida_act_of(p->dx) : NULL;
+    if (p->op == FORWARD) return o->linear_fwd(p->dev, y, x, &w, NULL, p->n);
+    return o->linear_bwd(p->dev, dx, p->op == DW ? p->dw : NULL, y, x, &w, p->n, false);
 }
 
 /* Sampled entries against double sums, relative to the sum of |products|: fp32 sums of K terms stay below 2e-6 there. */

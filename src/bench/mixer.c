@@ -40,8 +40,13 @@ static ida_status steps(core *c) {
     ida_interdomain_args a = c->a;
     a.state_in = (ida_state_ref){c->state, c->state + n, n};
     memset(c->state, 0, (size_t)(2 * n) * sizeof *c->state);
-    for (int64_t t = 0; t < c->T; t++, a.q += row, a.k += row, a.v += row, a.o += row)
+    for (int64_t t = 0; t < c->T; t++) {
+        a.q = ida_act_at(c->dev, c->a.q, t * row);
+        a.k = ida_act_at(c->dev, c->a.k, t * row);
+        a.v = ida_act_at(c->dev, c->a.v, t * row);
+        a.o = ida_act_at(c->dev, c->a.o, t * row);
         IDA_TRY(c->dev->ops->interdomain_step(c->dev, &a, &c->prep, 1));
+    }
     return IDA_OK;
 }
 
@@ -76,15 +81,15 @@ static void fill(core *c, float *p) {
         for (int64_t j = 0; j < m; j++)
             a_log[i * m + j] = (float)log(0.5), a_imag[i * m + j] = (float)(3.14159265358979 * (double)j);
     }
-    c->a.q = q;
-    c->a.k = k;
-    c->a.v = v;
+    c->a.q = ida_act_of(q);
+    c->a.k = ida_act_of(k);
+    c->a.v = ida_act_of(v);
     c->a.ssm = (ida_ssm){log_dt, a_log, a_imag, c_re, c_im, IDA_DISC_ZOH};
-    c->g.dout = dout;
+    c->g.dout = ida_act_of(dout);
     float *g = c->grads;
-    c->g.dq = g;
-    c->g.dk = g + n;
-    c->g.dv = g + 2 * n;
+    c->g.dq = ida_act_of(g);
+    c->g.dk = ida_act_of(g + n);
+    c->g.dv = ida_act_of(g + 2 * n);
     g += 3 * n;
     c->g.dssm = (ida_ssm_grads){g, g + h, g + h + h * m, g + h + 2 * h * m, g + h + 2 * h * m + h * m * m};
 }
@@ -149,9 +154,9 @@ static ida_status run(ida_bench_run *b) {
     c.grads = c.o + n;
     c.cu[1] = c.T;
     c.seqs = (ida_seqs){1, c.cu, NULL};
-    c.a = (ida_interdomain_args){.h = c.h, .g = c.h, .r = c.d, .d = c.d, .m = c.m, .o = c.o};
-    c.a.chunk = o->chunk;
-    c.a.readout = IDA_READOUT_HERMITIAN;
+    c.a = (ida_interdomain_args){
+        .h = c.h, .g = c.h, .r = c.d, .d = c.d, .m = c.m, .chunk = o->chunk, .readout = IDA_READOUT_HERMITIAN,
+        .o = ida_act_of(c.o)};
     fill(&c, c.block);
     c.prep = (ida_ssm_prep){prep, prep + gm, prep + 2 * gm, prep + 3 * gm, prep + 4 * gm, prep + 4 * gm + gmm};
     ida_ref_ssm_prepare(&c.a.ssm, c.h, c.m, c.a.readout, NULL, &c.prep);

@@ -58,7 +58,7 @@ static ida_status body(void *arg) {
                         .weight_decay = o.weight_decay,
                         .gscale = sum > 1 ? 1 / sqrt(sum) : 1,
                         .t = ++s->t,
-                        .w = m->matrices == m->params ? NULL : m->matrices};
+                        .w = ida_model_rounds(m) ? m->matrices : NULL};
     IDA_TRY(dev->ops->adamw(dev, m->params, s->moments, s->moments + n, s->m.grads, n, &a));
     IDA_TRY(ida_dev_sync(dev));
     s->total += ida_now() - begun;

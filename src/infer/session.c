@@ -61,7 +61,7 @@ int64_t ida_session_bytes(const ida_session *s) {
     int64_t acts = 0;
     if (ida_acts_bytes(cfg, s->model->dev, 1, 1, IDA_ACTS_FORWARD, &acts, NULL) != IDA_OK) acts = 0;
     const int64_t floats = s->state->stride + cfg->vocab_size;
-    return (int64_t)sizeof *s + acts + cache * s->model->dev->act_size + floats * (int64_t)sizeof(float);
+    return (int64_t)sizeof *s + acts + ida_act_bytes(s->model->dev, cache) + floats * (int64_t)sizeof(float);
 }
 
 /* targets and losses may be NULL. */

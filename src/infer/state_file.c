@@ -148,8 +148,8 @@ static ida_status take_all(ida_session *s, const header *h, const uint8_t *p) {
     p = take(s->logits, p, h->vocab);
     for (int64_t l = 0; l < fresh->n_layers && h->position > 0; l++) {
         if (!fresh->cache_width[l][0]) continue;
-        p = take(fresh->k_cache[l], p, h->position * fresh->cache_width[l][0]);
-        p = take(fresh->v_cache[l], p, h->position * fresh->cache_width[l][1]);
+        p = take(ida_act_real(fresh->k_cache[l]), p, h->position * fresh->cache_width[l][0]);
+        p = take(ida_act_real(fresh->v_cache[l]), p, h->position * fresh->cache_width[l][1]);
     }
     fresh->pos[0] = h->position;
     if (!ida_on_host(s->state->dev)) {

@@ -24,12 +24,11 @@ ida_status ida_attend_check(const ida_layer *l) {
 }
 
 int ida_attend_products(const ida_layer_ctx *c, ida_product *p) {
-    static const struct { int w, y; char out; } rows[] = {
-        {IDA_WQ, IDA_Q0, 'q'}, {IDA_WK, IDA_K0, 'k'}, {IDA_WV, IDA_V0, 'v'}, {IDA_WG, IDA_G, 'o'}};
+    static const struct { int w, y; } rows[] = {{IDA_WQ, IDA_Q0}, {IDA_WK, IDA_K0}, {IDA_WV, IDA_V0}, {IDA_WG, IDA_G}};
     int n = 0;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (c->w[rows[i].w].matrix)
-            p[n++] = (ida_product){.y = c->buf[rows[i].y], .w = c->w[rows[i].w].matrix, .out = ida_dim(c->layer, rows[i].out)};
+        if (ida_matrix_at(c, rows[i].w))
+            p[n++] = (ida_product){.y = c->buf[rows[i].y], .w = ida_matrix_at(c, rows[i].w)};
     return n;
 }
 
@@ -40,7 +39,7 @@ static const way ways[3] = {
     {IDA_K0, IDA_K, IDA_WK, IDA_CONV_KW, IDA_CONV_KB, IDA_GAIN_K, IDA_BIAS_K, IDA_TAIL_K, IDA_DK},
     {IDA_V0, IDA_V, IDA_WV, IDA_CONV_VW, IDA_CONV_VB, IDA_GAIN_V, IDA_BIAS_V, IDA_TAIL_V, IDA_DV},
 };
-static int first_way(const ida_layer_ctx *c) { return c->w[IDA_WQ].matrix ? 0 : 1; }
+static int first_way(const ida_layer_ctx *c) { return ida_matrix_at(c, IDA_WQ) ? 0 : 1; }
 
 /* y == args.x where nothing is done on the way. again: the state is not written. */
 static ida_stream stream_of(const ida_layer_ctx *c, int which, bool again) {
@@ -62,14 +61,14 @@ static ida_stream stream_of(const ida_layer_ctx *c, int which, bool again) {
     x->state_out = again ? NULL : ida_state_at(c->state_out, tail);
     x->stride = c->stride;
     /* The op may not alias; nothing to do leaves the projection itself, which nobody writes to. */
-    if (!x->conv_w && x->rope_theta == 0 && x->l2_eps == 0 && !x->gain) t.y = (act *)(uintptr_t)x->x;
+    if (!x->conv_w && x->rope_theta == 0 && x->l2_eps == 0 && !x->gain) t.y = (ida_act *)(uintptr_t)x->x;
     return t;
 }
 
 /* Runs the streams, unless run is false: then it only tells where their ends are. */
 static ida_status core_inputs(const ida_layer_ctx *c, bool again, bool run, ida_core_in *in) {
     ida_stream streams[IDA_MOST_STREAMS] = {0};
-    act *y[3] = {0};
+    ida_act *y[3] = {0};
     int n = 0;
     for (int i = first_way(c); i < 3; i++) {
         const ida_stream t = stream_of(c, i, again);
@@ -80,10 +79,10 @@ static ida_status core_inputs(const ida_layer_ctx *c, bool again, bool run, ida_
     return run && n > 0 ? c->dev->ops->stream_fwd(c->dev, streams, n, c->seqs) : IDA_OK;
 }
 
-static act *normed(const ida_layer_ctx *c) { return c->buf[c->w[IDA_GAIN_O].vector ? IDA_ON : IDA_O]; }
+static ida_act *normed(const ida_layer_ctx *c) { return c->buf[c->w[IDA_GAIN_O].vector ? IDA_ON : IDA_O]; }
 
 /* y = SiLU(W_g n) * norm(o), each part where the layer has it. */
-static ida_status output(const ida_layer_ctx *c, act **y) {
+static ida_status output(const ida_layer_ctx *c, ida_act **y) {
     const ida_ops *ops = c->dev->ops;
     const ida_layer *l = c->layer;
     const real *gain = c->w[IDA_GAIN_O].vector;
@@ -91,12 +90,12 @@ static ida_status output(const ida_layer_ctx *c, act **y) {
         IDA_TRY(ops->headnorm_fwd(c->dev, c->buf[IDA_ON], c->buf[IDA_NO], c->buf[IDA_O], gain, NULL, c->n, ida_dim(l, 'H'),
                                   ida_dim(l, 'w'), ida_attend_of(l)->norm_eps));
     *y = normed(c);
-    if (!c->w[IDA_WG].matrix) return IDA_OK;
+    if (!ida_matrix_at(c, IDA_WG)) return IDA_OK;
     *y = c->buf[IDA_Y];
     return ops->swiglu_fwd(c->dev, *y, c->buf[IDA_G], normed(c), c->n * ida_dim(l, 'o'));
 }
 
-ida_status ida_attend_forward(const ida_layer_ctx *c, bool again, act **y) {
+ida_status ida_attend_forward(const ida_layer_ctx *c, bool again, ida_act **y) {
     ida_core_in in;
     IDA_TRY(core_inputs(c, again, true, &in));
     if (!again) IDA_TRY(ida_attend_kind_of(c->layer)->core(c, &in));
@@ -105,21 +104,21 @@ ida_status ida_attend_forward(const ida_layer_ctx *c, bool again, act **y) {
 
 /* From the core's inputs back to the projections, and through them. All share the buffer DT: each ends with its product into dxn
  * before the next begins. */
-static ida_status streams_bwd(const ida_layer_ctx *c, act *dt) {
+static ida_status streams_bwd(const ida_layer_ctx *c, ida_act *dt) {
     for (int i = first_way(c); i < 3; i++) {
         const way *s = &ways[i];
         const ida_stream t = stream_of(c, i, true);
         const ida_stream_grads grads = {.conv_w = c->dw[s->conv_w], .conv_b = c->dw[s->conv_b],
                                         .gain = s->gain >= 0 ? c->dw[s->gain] : NULL,
                                         .bias = s->bias >= 0 ? c->dw[s->bias] : NULL};
-        const act *g = c->buf[s->grad];
+        const ida_act *g = c->buf[s->grad];
         ida_part_begin(c->parts, IDA_PART_MIXER);
         if (t.y != t.args.x) {
             IDA_TRY(c->dev->ops->stream_bwd(c->dev, dt, g, &t.args, &grads, c->seqs));
             g = dt;
         }
         ida_part_begin(c->parts, IDA_PART_GEMM);
-        IDA_TRY(ida_product_bwd(c, s->weight, g, t.args.h * t.args.d, i > first_way(c)));
+        IDA_TRY(ida_product_bwd(c, s->weight, g, i > first_way(c)));
     }
     return IDA_OK;
 }
@@ -128,13 +127,13 @@ ida_status ida_attend_backward(const ida_layer_ctx *c) {
     const ida_ops *ops = c->dev->ops;
     const ida_layer *l = c->layer;
     const int64_t ow = ida_dim(l, 'o');
-    act *dy = c->buf[IDA_DY], *dt = c->buf[IDA_DT];
+    ida_act *dy = c->buf[IDA_DY], *dt = c->buf[IDA_DT];
     ida_core_in in;
-    if (c->w[IDA_WG].matrix) IDA_TRY(ops->swiglu_bwd(c->dev, c->buf[IDA_DG], dy, dy, c->buf[IDA_G], normed(c), c->n * ow));
+    if (ida_matrix_at(c, IDA_WG)) IDA_TRY(ops->swiglu_bwd(c->dev, c->buf[IDA_DG], dy, dy, c->buf[IDA_G], normed(c), c->n * ow));
     if (c->w[IDA_GAIN_O].vector) {
         IDA_TRY(ops->headnorm_bwd(c->dev, dt, c->dw[IDA_GAIN_O], NULL, dy, c->buf[IDA_O], c->w[IDA_GAIN_O].vector, c->buf[IDA_NO],
                                   c->n, ida_dim(l, 'H'), ida_dim(l, 'w')));
-        act *x = dy;
+        ida_act *x = dy;
         dy = dt;
         dt = x;
     }
@@ -143,5 +142,5 @@ ida_status ida_attend_backward(const ida_layer_ctx *c) {
     IDA_TRY(ida_attend_kind_of(l)->core_bwd(c, &in, &g));
     IDA_TRY(streams_bwd(c, dt));
     ida_part_begin(c->parts, IDA_PART_GEMM);
-    return c->w[IDA_WG].matrix ? ida_product_bwd(c, IDA_WG, c->buf[IDA_DG], ow, true) : IDA_OK;
+    return ida_matrix_at(c, IDA_WG) ? ida_product_bwd(c, IDA_WG, c->buf[IDA_DG], true) : IDA_OK;
 }

@@ -64,8 +64,8 @@ enum {
         {IDA_DY, 'o', false, IDA_GRADIENT, 0}, {IDA_DG, 'o', false, IDA_GRADIENT, IDA_GATE_ON}
 
 /* What a core reads, and what its gradient comes from and goes to. */
-typedef struct ida_core_in { const act *q, *k, *v; } ida_core_in;
-typedef struct ida_core_grads { const act *dout; act *dq, *dk, *dv; } ida_core_grads;
+typedef struct ida_core_in { const ida_act *q, *k, *v; } ida_core_in;
+typedef struct ida_core_grads { const ida_act *dout; ida_act *dq, *dk, *dv; } ida_core_grads;
 
 /* A kind of the family: the object, and what the shared functions ask of it. */
 typedef struct ida_attend_kind {
@@ -82,7 +82,7 @@ static inline const ida_attend_kind *ida_attend_kind_of(const ida_layer *l) { re
 void ida_attend_dims(ida_layer *l);
 ida_status ida_attend_check(const ida_layer *l);
 int ida_attend_products(const ida_layer_ctx *c, ida_product *p);
-ida_status ida_attend_forward(const ida_layer_ctx *c, bool again, act **y);
+ida_status ida_attend_forward(const ida_layer_ctx *c, bool again, ida_act **y);
 ida_status ida_attend_backward(const ida_layer_ctx *c);
 
 /* The object of a kind with state-space parameters, but for its core. */

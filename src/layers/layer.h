@@ -58,13 +58,13 @@ typedef enum ida_life { IDA_KEPT, IDA_TRAINED, IDA_WORK, IDA_GRADIENT } ida_life
 typedef struct ida_buffer_row {
     int slot;
     char width;             /* letter */
-    bool real;              /* elements are real, else act */
+    bool real;              /* elements are real, else ida_act */
     ida_life life;
     size_t when;            /* as in ida_tensor_row */
 } ida_buffer_row;
 
-/* A weight as the ops read it: matrix for tensors of the MATRIX group, else vector; the other one is NULL. */
-typedef struct ida_weight { act *matrix; real *vector; } ida_weight;
+/* A weight as the ops read it: matrix for tensors of the MATRIX group, else vector; the other one has no data, or is NULL. */
+typedef struct ida_weight { ida_matrix matrix; real *vector; } ida_weight;
 
 /* One call of a layer. Pointers are to the device's memory. */
 typedef struct ida_layer_ctx {
@@ -79,10 +79,10 @@ typedef struct ida_layer_ctx {
     const real *state_in;           /* states before the batch: sequence s at + s * stride; NULL = all zero */
     real *state_out;                /* where the states after it go; NULL = not wanted */
     int64_t stride;
-    act *const *k_cache, *const *v_cache; /* of this layer, host arrays [S]; NULL = none */
+    ida_act *const *k_cache, *const *v_cache; /* of this layer, host arrays [S]; NULL = none */
     const real *prep;               /* constants of the step form */
     bool step;                      /* one token a sequence, with state */
-    act *xn, *dxn;                  /* [N,d] normed input; its gradient, which backward writes */
+    ida_act *xn, *dxn;                  /* [N,d] normed input; its gradient, which backward writes */
     ida_parts *parts;
 } ida_layer_ctx;
 
@@ -117,7 +117,7 @@ typedef struct ida_layer_kind {
     int (*products)(const ida_layer_ctx *c, ida_product *p);
     /* From the products to *y [N, width of W_out]. again: formed once more for the backward pass, from what was kept; the state
      * is not written. */
-    ida_status (*forward)(const ida_layer_ctx *c, bool again, act **y);
+    ida_status (*forward)(const ida_layer_ctx *c, bool again, ida_act **y);
     /* From buf[dy], after forward(again), to c->dxn and the gradients of all tensors but W_out. */
     ida_status (*backward)(const ida_layer_ctx *c);
 } ida_layer_kind;
@@ -143,7 +143,6 @@ static inline bool ida_row_on(const ida_layer *l, size_t when) { return when == 
 /* The layer of a kind with its options set: sizes, and the places of its state from *state on, which moves behind it. */
 void ida_layer_place(ida_layer *l, const ida_backbone *b, int64_t *state);
 int64_t ida_layer_elements(const ida_layer *l, const char *shape);
-int64_t ida_layer_out_width(const ida_layer *l);
 
 /* Starts that several kinds take. out: the products that end in the residual stream, init_std / sqrt(2 layers). */
 ida_start ida_start_normal(const ida_layer *l, const ida_backbone *b);
@@ -152,12 +151,17 @@ ida_start ida_start_one(const ida_layer *l, const ida_backbone *b);
 ida_start ida_start_zero(const ida_layer *l, const ida_backbone *b);
 ida_start ida_start_half(const ida_layer *l, const ida_backbone *b); /* uniform in [-0.5, 0.5): convolutions */
 
+/* A stored weight of the call's layer; NULL where it has none. */
+static inline const ida_matrix *ida_matrix_at(const ida_layer_ctx *c, int slot) {
+    return c->w[slot].matrix.data ? &c->w[slot].matrix : NULL;
+}
+
 /* Part of a state block, NULL when the block or the part is not there. */
 static inline real *ida_state_at(const real *block, int64_t offset) {
     return block && offset >= 0 ? (real *)(uintptr_t)block + offset : NULL;
 }
 
 /* dW += g^T xn and dxn = g W (or += when add) for one of the products. */
-ida_status ida_product_bwd(const ida_layer_ctx *c, int slot, const act *g, int64_t width, bool add);
+ida_status ida_product_bwd(const ida_layer_ctx *c, int slot, const ida_act *g, bool add);
 
 #endif

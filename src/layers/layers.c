@@ -51,13 +51,6 @@ int64_t ida_layer_elements(const ida_layer *l, const char *shape) {
     return n;
 }
 
-int64_t ida_layer_out_width(const ida_layer *l) {
-    const ida_layer_kind *k = l->kind;
-    for (int i = 0; i < k->n_tensors; i++)
-        if (k->tensors[i].slot == k->out) return ida_dim(l, k->tensors[i].shape[1]);
-    return 0;
-}
-
 ida_start ida_start_normal(const ida_layer *l, const ida_backbone *b) {
     (void)l;
     return (ida_start){.law = IDA_LAW_NORMAL, .a = b->init_std};
@@ -79,7 +72,6 @@ ida_start ida_start_half(const ida_layer *l, const ida_backbone *b) {
     return (ida_start){.law = IDA_LAW_UNIFORM, .a = -0.5, .b = 1};
 }
 
-ida_status ida_product_bwd(const ida_layer_ctx *c, int slot, const act *g, int64_t width, bool add) {
-    return c->dev->ops->linear_bwd(c->dev, c->dxn, c->dw[slot], g, c->xn, c->w[slot].matrix, c->n, ida_dim(c->layer, 'd'), width,
-                                   add);
+ida_status ida_product_bwd(const ida_layer_ctx *c, int slot, const ida_act *g, bool add) {
+    return c->dev->ops->linear_bwd(c->dev, c->dxn, c->dw[slot], g, c->xn, &c->w[slot].matrix, c->n, add);
 }

@@ -21,17 +21,16 @@ static void dims(ida_layer *l) { *ida_dim_at(l, 'f') = ((const ida_swiglu_option
 
 /* A step keeps nothing: both products and the SwiGLU between them are one. */
 static int products(const ida_layer_ctx *c, ida_product *p) {
-    const int64_t f = ida_dim(c->layer, 'f');
     if (c->step) {
-        p[0] = (ida_product){.y = c->buf[FF], .w = c->w[W_UP].matrix, .gate = c->buf[GATE], .gate_w = c->w[W_GATE].matrix, .out = f};
+        p[0] = (ida_product){.y = c->buf[FF], .w = &c->w[W_UP].matrix, .gate = c->buf[GATE], .gate_w = &c->w[W_GATE].matrix};
         return 1;
     }
-    p[0] = (ida_product){.y = c->buf[GATE], .w = c->w[W_GATE].matrix, .out = f};
-    p[1] = (ida_product){.y = c->buf[UP], .w = c->w[W_UP].matrix, .out = f};
+    p[0] = (ida_product){.y = c->buf[GATE], .w = &c->w[W_GATE].matrix};
+    p[1] = (ida_product){.y = c->buf[UP], .w = &c->w[W_UP].matrix};
     return 2;
 }
 
-static ida_status forward(const ida_layer_ctx *c, bool again, act **y) {
+static ida_status forward(const ida_layer_ctx *c, bool again, ida_act **y) {
     (void)again;
     *y = c->buf[FF];
     if (c->step) return IDA_OK;
@@ -40,11 +39,11 @@ static ida_status forward(const ida_layer_ctx *c, bool again, act **y) {
 
 static ida_status backward(const ida_layer_ctx *c) {
     const int64_t f = ida_dim(c->layer, 'f');
-    act *dgate = c->buf[DFF], *dup = c->buf[FF]; /* FF is spent */
+    ida_act *dgate = c->buf[DFF], *dup = c->buf[FF]; /* FF is spent */
     IDA_TRY(c->dev->ops->swiglu_bwd(c->dev, dgate, dup, c->buf[DFF], c->buf[GATE], c->buf[UP], c->n * f));
     ida_part_begin(c->parts, IDA_PART_GEMM);
-    IDA_TRY(ida_product_bwd(c, W_GATE, dgate, f, false));
-    return ida_product_bwd(c, W_UP, dup, f, true);
+    IDA_TRY(ida_product_bwd(c, W_GATE, dgate, false));
+    return ida_product_bwd(c, W_UP, dup, true);
 }
 
 static const ida_layer_kind swiglu = {

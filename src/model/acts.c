@@ -31,7 +31,7 @@ static void *cut(planner *p, int64_t rows, int64_t width, int64_t size) {
     p->used = end;
     return r;
 }
-static act *take(planner *p, int64_t width) { return cut(p, p->n, width, p->act_size); }
+static ida_act *take(planner *p, int64_t width) { return cut(p, p->n, width, p->act_size); }
 static real *take_real(planner *p, int64_t width) { return cut(p, p->n, width, sizeof(real)); }
 
 /* Places of the rows of a kind that live as `lives` (bits of ida_life) say. */
@@ -49,10 +49,10 @@ static void plan_kept(planner *p, ida_acts *a, ida_part_acts *parts) {
     const int64_t d = a->cfg.d_model, per_block = a->layers.n / a->cfg.n_layers;
     const bool own = a->kind == IDA_ACTS_TRAINING;
     const unsigned kept = 1u << IDA_KEPT | (a->kind == IDA_ACTS_FORWARD ? 0 : 1u << IDA_TRAINED);
-    act *x = a->kind == IDA_ACTS_FORWARD ? take(p, d) : NULL;
+    ida_act *x = a->kind == IDA_ACTS_FORWARD ? take(p, d) : NULL;
     if (a->kind == IDA_ACTS_RECOMPUTE)
         for (int64_t i = 0; i < a->layers.n; i += per_block) {
-            act *at = take(p, d);
+            ida_act *at = take(p, d);
             if (parts) parts[i].x = at;
         }
     const int64_t start = p->used;
@@ -60,7 +60,7 @@ static void plan_kept(planner *p, ida_acts *a, ida_part_acts *parts) {
     for (int64_t i = 0; i < a->layers.n; i++) {
         if (!own && i % per_block == 0) p->used = start;
         if (own || (a->kind == IDA_ACTS_RECOMPUTE && i % per_block != 0)) {
-            act *at = take(p, d);
+            ida_act *at = take(p, d);
             if (parts) parts[i].x = at;
         } else if (parts && a->kind == IDA_ACTS_FORWARD) parts[i].x = x;
         place_rows(p, &a->layers.at[i], kept, parts ? &parts[i] : NULL);
@@ -87,7 +87,7 @@ static void plan(planner *p, ida_acts *a, ida_part_acts *parts) {
     const ida_config *c = &a->cfg;
     const int64_t d = c->d_model;
     p->n = a->n_tokens;
-    p->act_size = a->dev->act_size;
+    p->act_size = ida_act_bytes(a->dev, 1);
     plan_kept(p, a, parts);
     a->xn = take(p, d);
     a->rstd = take_real(p, 1);

@@ -12,7 +12,7 @@
 #include "ops/device.h"
 
 typedef struct ida_part_acts {
-    act *x;                       /* [N,d] residual stream before the layer */
+    ida_act *x;                       /* [N,d] residual stream before the layer */
     void *buf[IDA_LAYER_BUFFERS]; /* by slot; NULL where the layer has none */
 } ida_part_acts;
 
@@ -23,7 +23,7 @@ enum { IDA_STEPS_BEFORE = 4 };
 typedef struct ida_step_key { /* what a recording holds beside the addresses of these acts */
     const ida_model *model;
     const real *prep, *params, *state;
-    const act *matrices;
+    const ida_act *matrices;
     int64_t n_seq;
 } ida_step_key;
 typedef struct ida_steps {
@@ -41,15 +41,15 @@ struct ida_acts {
     void *block;              /* the one allocation */
     ida_layers layers;
     ida_part_acts *parts;     /* host [layers.n] */
-    act *x_last;              /* [N,d] residual stream after the last layer */
+    ida_act *x_last;              /* [N,d] residual stream after the last layer */
 
-    act *xn;                            /* [N,d] normed input of the layer that runs */
+    ida_act *xn;                            /* [N,d] normed input of the layer that runs */
     real *rstd;                         /* [N] */
-    act *logits, *rows;                 /* [head_rows, vocab], [head_rows, d] */
+    ida_act *logits, *rows;                 /* [head_rows, vocab], [head_rows, d] */
     real *wide;                         /* [wide_rows, vocab] logits on their way to the host; NULL on a host device */
     int32_t *ids, *targets;             /* [N] copies of the batch's; NULL on a host device, where the batch's own are used */
     real *losses, *host_losses;         /* [N]; host_losses: a host copy, NULL on a host device */
-    act *dx, *dxn;                      /* training only: [N,d] */
+    ida_act *dx, *dxn;                      /* training only: [N,d] */
 
     real *next_state;                   /* training with carried state: the states after the step; taken at its first use */
     int64_t next_state_len;

@@ -25,16 +25,16 @@ static ida_status head(backprop *p) {
     int64_t n = b->n_tokens, d = m->cfg.d_model, v = m->cfg.vocab_size;
     for (int64_t at = 0; at < n; at += a->head_rows) {
         int64_t rows = n - at < a->head_rows ? n - at : a->head_rows;
-        act *x = ida_act_at(dev, a->xn, at * d), *dx = ida_act_at(dev, a->dxn, at * d);
+        ida_act *x = ida_act_at(dev, a->xn, at * d), *dx = ida_act_at(dev, a->dxn, at * d);
         if (!any_scored(b->targets + at, rows)) {
-            IDA_TRY(ida_dev_zero(dev, dx, rows * d * dev->act_size));
+            IDA_TRY(ida_dev_zero(dev, dx, ida_act_bytes(dev, rows * d)));
             continue;
         }
-        IDA_TRY(dev->ops->linear_fwd(dev, a->logits, x, m->w.lm_head, NULL, rows, d, v));
+        IDA_TRY(dev->ops->linear_fwd(dev, a->logits, x, &m->w.lm_head, NULL, rows));
         IDA_TRY(dev->ops->cross_entropy(dev, a->losses + at, a->logits, p->run.targets + at, rows, v, p->scale));
         if (p->scale == 0)
-            IDA_TRY(ida_dev_zero(dev, a->logits, rows * v * dev->act_size)); /* cross_entropy reads scale 0 as "loss only" */
-        IDA_TRY(dev->ops->linear_bwd(dev, dx, p->dw.lm_head, a->logits, x, m->w.lm_head, rows, d, v, false));
+            IDA_TRY(ida_dev_zero(dev, a->logits, ida_act_bytes(dev, rows * v))); /* cross_entropy reads scale 0 as "loss only" */
+        IDA_TRY(dev->ops->linear_bwd(dev, dx, p->dw.lm_head, a->logits, x, &m->w.lm_head, rows, false));
     }
     return IDA_OK;
 }
@@ -66,18 +66,17 @@ static ida_status part_bwd(backprop *p, int64_t part) {
     ida_acts *a = r->a;
     ida_layer_ctx c = ida_run_ctx(r, part);
     const ida_layer_kind *kind = c.layer->kind;
-    const act *x = a->parts[part].x;
+    const ida_act *x = a->parts[part].x;
     const real *gain = r->m->w.parts[part].gain;
     const int64_t d = r->m->cfg.d_model;
-    act *y;
+    ida_act *y;
     c.dw = p->dw.parts[part].w;
     ida_part_begin(c.parts, IDA_PART_NORM);
     IDA_TRY(ops->rmsnorm_fwd(c.dev, a->xn, a->rstd, x, gain, c.n, d, r->m->cfg.norm_eps));
     ida_part_begin(c.parts, kind->part);
     IDA_TRY(kind->forward(&c, true, &y));
     ida_part_begin(c.parts, IDA_PART_GEMM);
-    IDA_TRY(ops->linear_bwd(c.dev, c.buf[kind->dy], c.dw[kind->out], a->dx, y, c.w[kind->out].matrix, c.n,
-                            ida_layer_out_width(c.layer), d, false));
+    IDA_TRY(ops->linear_bwd(c.dev, c.buf[kind->dy], c.dw[kind->out], a->dx, y, &c.w[kind->out].matrix, c.n, false));
     ida_part_begin(c.parts, kind->part);
     IDA_TRY(kind->backward(&c));
     ida_part_begin(c.parts, IDA_PART_NORM);
@@ -91,7 +90,7 @@ static ida_status block_bwd(backprop *p, int64_t block) {
     return IDA_OK;
 }
 
-static ida_status run(backprop *p, act *dx0) {
+static ida_status run(backprop *p, ida_act *dx0) {
     ida_run *r = &p->run;
     const ida_model *m = r->m;
     const ida_device *dev = m->dev;
@@ -104,14 +103,14 @@ static ida_status run(backprop *p, act *dx0) {
     ida_part_begin(&a->times, IDA_PART_HEAD);
     IDA_TRY(head(p));
     ida_part_begin(&a->times, IDA_PART_NORM);
-    IDA_TRY(ida_dev_zero(dev, a->dx, n * d * dev->act_size));
+    IDA_TRY(ida_dev_zero(dev, a->dx, ida_act_bytes(dev, n * d)));
     IDA_TRY(dev->ops->rmsnorm_bwd(dev, a->dx, p->dw.norm, a->dxn, a->x_last, m->w.norm, a->rstd, n, d));
     for (int64_t l = m->cfg.n_layers; l-- > 0;) {
         const ida_status st = block_bwd(p, l);
         if (st != IDA_OK) return ida_fail_prefix(st, "layer %lld, backward", (long long)l);
     }
     ida_part_begin(&a->times, IDA_PART_OTHER);
-    if (dx0) IDA_TRY(ida_dev_copy(dev, dx0, a->dx, n * d * dev->act_size));
+    if (dx0) IDA_TRY(ida_dev_copy(dev, dx0, a->dx, ida_act_bytes(dev, n * d)));
     return dev->ops->embed_bwd(dev, p->dw.embed, r->ids, a->dx, n, m->cfg.vocab_size, d);
 }
 
@@ -136,7 +135,7 @@ static ida_status next_state(ida_run *r) {
 }
 
 ida_status ida_model_forward_backward(const ida_model *m, ida_acts *a, const ida_batch *b, ida_state *state, double loss_scale,
-                                      real *grads, double *loss_sum, int64_t *n_scored, act *dx0) {
+                                      real *grads, double *loss_sum, int64_t *n_scored, ida_act *dx0) {
     assert(a->kind != IDA_ACTS_FORWARD && b->targets);
     backprop p = {.run = {.m = m, .a = a, .b = b, .seqs = b->seqs, .state = state}, .scale = loss_scale};
     if (state) IDA_TRY(next_state(&p.run));

@@ -10,7 +10,7 @@
 #include "model/run.h"
 
 /* Products of x normed. A step keeps nothing of what is between. */
-static ida_status project(const ida_run *r, const act *x, const real *gain, const ida_product *p, int n) {
+static ida_status project(const ida_run *r, const ida_act *x, const real *gain, const ida_product *p, int n) {
     const ida_device *dev = r->m->dev;
     const ida_config *c = &r->m->cfg;
     ida_acts *a = r->a;
@@ -18,13 +18,13 @@ static ida_status project(const ida_run *r, const act *x, const real *gain, cons
     if (r->step) {
         ida_part_begin(&a->times, IDA_PART_GEMM);
         return dev->ops->project(dev, p, n,
-                                 &(ida_project_args){.x = x, .gain = gain, .xn = a->xn, .rstd = a->rstd, .n = tokens, .in = d,
+                                 &(ida_project_args){.x = x, .gain = gain, .xn = a->xn, .rstd = a->rstd, .n = tokens,
                                                      .eps = c->norm_eps});
     }
     ida_part_begin(&a->times, IDA_PART_NORM);
     IDA_TRY(dev->ops->rmsnorm_fwd(dev, a->xn, a->rstd, x, gain, tokens, d, c->norm_eps));
     ida_part_begin(&a->times, IDA_PART_GEMM);
-    for (int i = 0; i < n; i++) IDA_TRY(dev->ops->linear_fwd(dev, p[i].y, a->xn, p[i].w, NULL, tokens, d, p[i].out));
+    for (int i = 0; i < n; i++) IDA_TRY(dev->ops->linear_fwd(dev, p[i].y, a->xn, p[i].w, NULL, tokens));
     return IDA_OK;
 }
 
@@ -47,13 +47,13 @@ ida_layer_ctx ida_run_ctx(const ida_run *r, int64_t part) {
 
 /* next = x + W_out y(products of RMSNorm(x)): norm, products, what the kind does, last product. next NULL: only what the backward
  * pass needs. */
-static ida_status run_part(const ida_run *r, int64_t part, act *next) {
+static ida_status run_part(const ida_run *r, int64_t part, ida_act *next) {
     const ida_layer_ctx c = ida_run_ctx(r, part);
     const ida_layer_kind *kind = c.layer->kind;
-    const act *x = r->a->parts[part].x;
+    const ida_act *x = r->a->parts[part].x;
     ida_product p[IDA_MOST_PRODUCTS];
     const int n = kind->products(&c, p);
-    act *y;
+    ida_act *y;
     assert(n <= IDA_MOST_PRODUCTS);
     IDA_TRY(project(r, x, r->m->w.parts[part].gain, p, n));
     if (!next && (kind->caps & IDA_LAYER_KEEPS_PRODUCTS)) return IDA_OK;
@@ -61,8 +61,7 @@ static ida_status run_part(const ida_run *r, int64_t part, act *next) {
     IDA_TRY(kind->forward(&c, false, &y));
     if (!next) return IDA_OK;
     ida_part_begin(c.parts, IDA_PART_GEMM);
-    return c.dev->ops->linear_fwd(c.dev, next, y, c.w[kind->out].matrix, x, c.n, ida_layer_out_width(c.layer),
-                                  r->m->cfg.d_model);
+    return c.dev->ops->linear_fwd(c.dev, next, y, &c.w[kind->out].matrix, x, c.n);
 }
 
 ida_status ida_run_block_kept(const ida_run *r, int64_t block) {
@@ -90,7 +89,7 @@ ida_status ida_run_upload(ida_run *r) {
 ida_status ida_run_layers(const ida_run *r) {
     const ida_model *m = r->m;
     const ida_acts *a = r->a;
-    IDA_TRY(m->dev->ops->embed_fwd(m->dev, a->parts[0].x, r->ids, m->w.embed, r->b->n_tokens, m->cfg.d_model));
+    IDA_TRY(m->dev->ops->embed_fwd(m->dev, a->parts[0].x, r->ids, &m->w.embed, r->b->n_tokens));
     for (int64_t i = 0; i < m->layers.n; i++) {
         const ida_status st = run_part(r, i, i + 1 < m->layers.n ? a->parts[i + 1].x : a->x_last);
         if (st != IDA_OK) return ida_fail_prefix(st, "layer %d, forward", m->layers.at[i].block);
@@ -104,13 +103,13 @@ ida_status ida_run_final_norm(const ida_run *r) {
                                     m->cfg.norm_eps);
 }
 
-static ida_status head_losses(const ida_run *r, act *xf, real *losses) {
+static ida_status head_losses(const ida_run *r, ida_act *xf, real *losses) {
     const ida_device *dev = r->m->dev;
     ida_acts *a = r->a;
     int64_t n = r->b->n_tokens, d = r->m->cfg.d_model, v = r->m->cfg.vocab_size;
     for (int64_t at = 0; at < n; at += a->head_rows) {
         int64_t rows = n - at < a->head_rows ? n - at : a->head_rows;
-        IDA_TRY(dev->ops->linear_fwd(dev, a->logits, ida_act_at(dev, xf, at * d), r->m->w.lm_head, NULL, rows, d, v));
+        IDA_TRY(dev->ops->linear_fwd(dev, a->logits, ida_act_at(dev, xf, at * d), &r->m->w.lm_head, NULL, rows));
         IDA_TRY(dev->ops->cross_entropy(dev, a->losses + at, a->logits, r->targets + at, rows, v, 0));
     }
     return ida_dev_download(dev, losses, a->losses, n * (int64_t)sizeof *losses);
@@ -133,17 +132,17 @@ static ida_status logits_to_host(const ida_run *r, real *out, int64_t rows) {
     return IDA_OK;
 }
 
-static ida_status head_logits(const ida_run *r, act *xf, real *logits, const int64_t *logit_rows, int64_t n_rows) {
+static ida_status head_logits(const ida_run *r, ida_act *xf, real *logits, const int64_t *logit_rows, int64_t n_rows) {
     const ida_device *dev = r->m->dev;
     int64_t d = r->m->cfg.d_model, v = r->m->cfg.vocab_size;
     for (int64_t at = 0; at < n_rows; at += r->a->head_rows) {
         int64_t rows = n_rows - at < r->a->head_rows ? n_rows - at : r->a->head_rows;
         for (int64_t i = 0; i < rows; i++) {
             assert(logit_rows[at + i] >= 0 && logit_rows[at + i] < r->b->n_tokens);
-            const act *row = ida_act_at(dev, xf, logit_rows[at + i] * d);
-            IDA_TRY(ida_dev_copy(dev, ida_act_at(dev, r->a->rows, i * d), row, d * dev->act_size));
+            const ida_act *row = ida_act_at(dev, xf, logit_rows[at + i] * d);
+            IDA_TRY(ida_dev_copy(dev, ida_act_at(dev, r->a->rows, i * d), row, ida_act_bytes(dev, d)));
         }
-        IDA_TRY(dev->ops->linear_fwd(dev, r->a->logits, r->a->rows, r->m->w.lm_head, NULL, rows, d, v));
+        IDA_TRY(dev->ops->linear_fwd(dev, r->a->logits, r->a->rows, &r->m->w.lm_head, NULL, rows));
         IDA_TRY(logits_to_host(r, logits + at * v, rows));
     }
     return IDA_OK;

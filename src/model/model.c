@@ -28,12 +28,12 @@ ida_status ida_model_new(const ida_config *cfg, const ida_device *dev, real *par
     IDA_TRY_GOTO(ida_layers_build(cfg, &m->layers));
     IDA_TRY_GOTO(IDA_ALLOC(m->w.parts, m->layers.n, "model"));
     if (!params) IDA_TRY_GOTO(allocate(m));
-    m->matrices = m->params;
-    if (dev->act_size != (int64_t)sizeof(real)) {
+    m->matrices = ida_act_of(m->params);
+    if (dev->act_type != IDA_TYPE_REAL) {
         m->matrices = NULL;
-        IDA_TRY_GOTO(ida_dev_alloc(dev, (void **)&m->matrices, m->table.block, dev->act_size, "model weights, rounded"));
+        IDA_TRY_GOTO(ida_dev_alloc(dev, (void **)&m->matrices, m->table.block, ida_act_bytes(dev, 1), "model weights, rounded"));
     }
-    ida_weights_bind(&m->table, m->params, m->matrices, dev->act_size, &m->w);
+    ida_weights_bind(&m->table, dev, m->params, m->matrices, &m->w);
     *out = m;
     return IDA_OK;
 out:
@@ -42,7 +42,7 @@ out:
 }
 
 ida_status ida_model_round(ida_model *m) {
-    if (m->matrices == m->params) return IDA_OK;
+    if (!ida_model_rounds(m)) return IDA_OK;
     return m->dev->ops->to_act(m->dev, m->matrices, m->params, m->table.block);
 }
 
@@ -133,7 +133,7 @@ out:
 
 void ida_model_free(ida_model *m) {
     if (!m) return;
-    if (m->matrices != m->params) ida_dev_free(m->dev, m->matrices);
+    if (ida_model_rounds(m)) ida_dev_free(m->dev, m->matrices);
     if (m->owns_params) ida_dev_free(m->dev, m->params);
     ida_free(m->config_text);
     ida_free(m->folder);

@@ -38,7 +38,7 @@ ida_status ida_param_init(const ida_config *cfg, const ida_param_table *t, uint6
 typedef struct ida_part_weights { real *gain; ida_weight w[IDA_LAYER_TENSORS]; } ida_part_weights;
 typedef struct ida_weights_at {
     ida_part_weights *parts;             /* [n parts] */
-    act *embed, *lm_head;                /* lm_head == embed when tied */
+    ida_matrix embed, lm_head;           /* the same one when tied */
     real *norm;
 } ida_weights_at;
 /* Gradients, or any other block of reals laid out as the parameters are. */
@@ -56,7 +56,7 @@ struct ida_model {
     ida_param_table table;
     const ida_device *dev;
     real *params;                        /* [table.block], device; the masters */
-    act *matrices;                       /* [table.block], device: params rounded to act, read where a matrix is;
+    ida_act *matrices;                       /* [table.block], device: params rounded to act, read where a matrix is;
                                             params itself where act is real */
     bool owns_params;
     ida_weights_at w;
@@ -72,11 +72,13 @@ ida_status ida_model_create_on(const ida_config *cfg, const ida_device *dev, uin
 ida_status ida_model_upload(ida_model *m, const real *host);
 /* Initial values (ida_param_init) in the masters and the matrices, the same on every device: they are made on the host. */
 ida_status ida_model_init(ida_model *m, uint64_t seed);
+/* Whether the matrices are a copy of the masters. */
+static inline bool ida_model_rounds(const ida_model *m) { return (const void *)m->matrices != (const void *)m->params; }
 /* After the masters were written by other means: makes m->matrices again. */
 ida_status ida_model_round(ida_model *m);
-/* Pointers into blocks laid out by the table; `parts` has room for them. Matrix weights are taken from `matrices`, whose elements
- * have matrix_size bytes. */
-void ida_weights_bind(const ida_param_table *t, real *block, act *matrices, int64_t matrix_size, ida_weights_at *w);
+/* Pointers into blocks laid out by the table; `parts` has room for them. Matrices are taken from `matrices`, whose elements are of
+ * the device's act_type. */
+void ida_weights_bind(const ida_param_table *t, const ida_device *dev, real *block, ida_act *matrices, ida_weights_at *w);
 void ida_reals_bind(const ida_param_table *t, real *block, ida_reals_at *r);
 /* (Re)computes the step form's constants from the current weights. A model never prepared takes the chunk form for single
  * tokens. */
@@ -93,7 +95,7 @@ typedef struct ida_state {
     int64_t stride;                      /* elements per sequence in block */
     const ida_device *dev;               /* of block and caches; the rest is on the host */
     real *block;                         /* [n_seq, stride] */
-    act **k_cache, **v_cache;            /* [n_layers * n_seq]; NULL for layers without cache */
+    ida_act **k_cache, **v_cache;            /* [n_layers * n_seq]; NULL for layers without cache */
     int64_t n_layers;
     int64_t (*cache_width)[2];           /* [n_layers] elements of a token's key and value; 0 = no cache */
     int64_t cache_cap;                   /* tokens per sequence the caches hold now */
@@ -140,7 +142,7 @@ ida_status ida_model_forward(const ida_model *m, ida_acts *a, const ida_batch *b
  * size; IDA_E_UNSUPPORTED with softmax layers). On failure the state is as it was. dx0 (NULL = not wanted): gradient at the
  * embedding output [N, d], on the device. */
 ida_status ida_model_forward_backward(const ida_model *m, ida_acts *a, const ida_batch *b, ida_state *state, double loss_scale,
-                                      real *grads, double *loss_sum, int64_t *n_scored, act *dx0);
+                                      real *grads, double *loss_sum, int64_t *n_scored, ida_act *dx0);
 
 /* Seconds spent per part since the last reset (layers/parts.h): filled by forward and backward. On a device with a queue only with
  * ida_acts_profile. */

@@ -93,22 +93,22 @@ const ida_param *ida_param_find(const ida_param_table *t, const char *name) {
     return NULL;
 }
 
-void ida_weights_bind(const ida_param_table *t, real *block, act *matrices, int64_t matrix_size, ida_weights_at *w) {
+static ida_matrix matrix_of(const ida_param *p, const ida_device *dev, const ida_act *matrices) {
+    return ida_matrix_of(dev, ida_act_at(dev, matrices, p->offset), p->shape[0], p->shape[1]);
+}
+
+void ida_weights_bind(const ida_param_table *t, const ida_device *dev, real *block, ida_act *matrices, ida_weights_at *w) {
     for (int64_t i = 0; i < t->n; i++) {
         const ida_param *p = &t->params[i];
-        ida_part_weights *part = p->part < 0 ? NULL : &w->parts[p->part];
-        act *matrix = (act *)(void *)((char *)matrices + p->offset * matrix_size);
-        if (!part) continue;
-        if (p->slot < 0) { /* the first of its part */
-            *part = (ida_part_weights){.gain = block + p->offset};
-            continue;
-        }
-        part->w[p->slot] = p->group == IDA_GROUP_MATRIX ? (ida_weight){.matrix = matrix}
-                                                        : (ida_weight){.vector = block + p->offset};
+        if (p->part < 0) continue;
+        ida_part_weights *part = &w->parts[p->part];
+        if (p->slot < 0) *part = (ida_part_weights){.gain = block + p->offset}; /* the first of its part */
+        else if (p->group == IDA_GROUP_MATRIX) part->w[p->slot].matrix = matrix_of(p, dev, matrices);
+        else part->w[p->slot].vector = block + p->offset;
     }
-    w->embed = matrices;
+    w->embed = matrix_of(&t->params[0], dev, matrices);
     w->norm = block + t->params[t->norm].offset;
-    w->lm_head = (act *)(void *)((char *)matrices + t->params[t->lm_head].offset * matrix_size);
+    w->lm_head = matrix_of(&t->params[t->lm_head], dev, matrices);
 }
 
 void ida_reals_bind(const ida_param_table *t, real *block, ida_reals_at *r) {

@@ -22,7 +22,7 @@ static ida_status step_work(const ida_run *r) {
     const int64_t n = r->b->n_tokens, v = r->m->cfg.vocab_size;
     IDA_TRY(ida_run_layers(r));
     IDA_TRY(ida_run_final_norm(r)); /* not as one product: these are the ops of a step that is not recorded, with its bits */
-    IDA_TRY(dev->ops->linear_fwd(dev, a->logits, a->xn, r->m->w.lm_head, NULL, n, r->m->cfg.d_model, v));
+    IDA_TRY(dev->ops->linear_fwd(dev, a->logits, a->xn, &r->m->w.lm_head, NULL, n));
     return dev->ops->from_act(dev, a->wide, a->logits, n * v);
 }
 

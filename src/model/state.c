@@ -62,10 +62,10 @@ ida_status ida_state_zero(ida_state *s) {
     return ida_dev_zero(s->dev, s->block, s->n_seq * s->stride * (int64_t)sizeof *s->block);
 }
 
-static ida_status grow(const ida_device *dev, act **cache, int64_t used, int64_t cap) {
-    act *p;
-    IDA_TRY(ida_dev_alloc(dev, (void **)&p, cap, dev->act_size, "key/value cache"));
-    ida_status st = used ? ida_dev_copy(dev, p, *cache, used * dev->act_size) : IDA_OK;
+static ida_status grow(const ida_device *dev, ida_act **cache, int64_t used, int64_t cap) {
+    ida_act *p;
+    IDA_TRY(ida_dev_alloc(dev, (void **)&p, cap, ida_act_bytes(dev, 1), "key/value cache"));
+    ida_status st = used ? ida_dev_copy(dev, p, *cache, ida_act_bytes(dev, used)) : IDA_OK;
     if (st != IDA_OK) {
         ida_dev_free(dev, p);
         return st;
@@ -117,17 +117,17 @@ ida_status ida_state_copy(ida_state *dst, const ida_state *src) {
     for (int64_t l = 0; l < src->n_layers; l++) {
         const int64_t *w = src->cache_width[l];
         for (int64_t i = 0; i < src->n_seq && w[0]; i++) {
-            const int64_t j = l * src->n_seq + i, size = src->pos[i] * dst->dev->act_size;
-            if (!size) continue;
-            IDA_TRY(ida_dev_copy(dst->dev, dst->k_cache[j], src->k_cache[j], size * w[0]));
-            IDA_TRY(ida_dev_copy(dst->dev, dst->v_cache[j], src->v_cache[j], size * w[1]));
+            const int64_t j = l * src->n_seq + i, n = src->pos[i];
+            if (!n) continue;
+            IDA_TRY(ida_dev_copy(dst->dev, dst->k_cache[j], src->k_cache[j], ida_act_bytes(dst->dev, n * w[0])));
+            IDA_TRY(ida_dev_copy(dst->dev, dst->v_cache[j], src->v_cache[j], ida_act_bytes(dst->dev, n * w[1])));
         }
     }
     return IDA_OK;
 }
 
 /* n elements from one device to the other, by way of `wide`: real elements on the device that is not the host's. */
-static ida_status move_elements(const ida_state *to, const ida_state *from, real *wide, act *dst, const act *src, int64_t n) {
+static ida_status move_elements(const ida_state *to, const ida_state *from, real *wide, ida_act *dst, const ida_act *src, int64_t n) {
     const int64_t bytes = n * (int64_t)sizeof *wide;
     if (ida_on_host(to->dev)) {
         IDA_TRY(from->dev->ops->from_act(from->dev, wide, src, n));

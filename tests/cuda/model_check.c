@@ -332,11 +332,11 @@ enum { STEPS = 12, WIDE_STEPS = 200, MOVE = IDA_STEPS_BEFORE + 2, MOST_SEQS = 9 
 static void grow_scratch(const ida_device *dev) {
     static int64_t n = 8 << 20;
     int32_t *ids = NULL;
-    act *dy = NULL;
+    ida_act *dy = NULL;
     real *dtable = NULL;
     n += 1 << 19;
     must(IDA_DEV_CALLOC(dev, ids, n, "ids"));
-    must(ida_dev_calloc(dev, (void **)&dy, n, dev->act_size, "dy"));
+    must(ida_dev_calloc(dev, (void **)&dy, n, ida_act_bytes(dev, 1), "dy"));
     must(IDA_DEV_CALLOC(dev, dtable, 8, "dtable"));
     must(dev->ops->embed_bwd(dev, dtable, ids, dy, n, 8, 1));
     ida_dev_free(dev, dtable);

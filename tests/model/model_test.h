@@ -53,7 +53,7 @@ static inline real *gradients(const ida_model *m, ida_acts *a, const ida_batch *
     real *g = NULL;
     int64_t n;
     OK(IDA_CALLOC(g, m->table.block, "test gradients"));
-    OK(ida_model_forward_backward(m, a, b, s, scale, g, loss, &n, dx0));
+    OK(ida_model_forward_backward(m, a, b, s, scale, g, loss, &n, ida_act_of(dx0)));
     return g;
 }
 

@@ -109,11 +109,11 @@ static void bound_pointers_agree_with_names(void **state) {
     ida_weights_at weights = {.parts = w};
     ida_reals_at reals = {.parts = r};
     assert_int_equal(all.n, 10);
-    ida_weights_bind(&t, block, block, sizeof *block, &weights);
+    ida_weights_bind(&t, ida_cpu_device(), block, ida_act_of(block), &weights);
     ida_reals_bind(&t, block, &reals);
     const int64_t norm = ida_param_find(&t, "model.norm.weight")->offset, head = ida_param_find(&t, "lm_head.weight")->offset;
-    assert_ptr_equal(weights.embed, block + ida_param_find(&t, "model.embed_tokens.weight")->offset);
-    assert_true(weights.norm == block + norm && weights.lm_head == block + head);
+    assert_ptr_equal(weights.embed.data, block + ida_param_find(&t, "model.embed_tokens.weight")->offset);
+    assert_true(weights.norm == block + norm && weights.lm_head.data == block + head);
     assert_true(reals.embed == block && reals.norm == block + norm && reals.lm_head == block + head);
     int64_t seen = 3;
     for (int64_t i = 0; i < all.n; i++) {
@@ -131,12 +131,15 @@ static void bound_pointers_agree_with_names(void **state) {
             known[slot] = true;
             assert_non_null(p);        /* everything() has all options on */
             assert_true(r[i].w[slot] == block + p->offset);
-            assert_ptr_equal(p->group == IDA_GROUP_MATRIX ? w[i].w[slot].matrix : w[i].w[slot].vector, block + p->offset);
-            assert_null(p->group == IDA_GROUP_MATRIX ? w[i].w[slot].vector : w[i].w[slot].matrix);
+            const ida_matrix *matrix = &w[i].w[slot].matrix;
+            const bool is = p->group == IDA_GROUP_MATRIX;
+            assert_ptr_equal(is ? matrix->data : w[i].w[slot].vector, block + p->offset);
+            assert_null(is ? w[i].w[slot].vector : matrix->data);
+            if (is) assert_true(matrix->rows == p->shape[0] && matrix->cols == p->shape[1]);
             seen++;
         }
         for (int j = 0; j < IDA_LAYER_TENSORS; j++)
-            if (!known[j]) assert_true(!w[i].w[j].matrix && !w[i].w[j].vector && !r[i].w[j]);
+            if (!known[j]) assert_true(!w[i].w[j].matrix.data && !w[i].w[j].vector && !r[i].w[j]);
     }
     assert_int_equal(seen, t.n); /* no tensor that nothing points to */
     free(block);
