@@ -11,7 +11,7 @@ $B/tests/%: tests/%.c $(TESTLIB) $B/libidattn.a
 # The model in double (tests/model/test_*_f64.c): model and ref objects of the double build, the rest without element type. Not the library,
 # whose float model has the same names.
 F64OBJ := $(REAL:%.c=$B/f64/%.o) $(REF:%.c=$B/f64/%.o) $(patsubst %.c,$B/%.o,$(wildcard src/core/*.c)) \
-          $(patsubst %,$B/src/model/%.o,config foreign presets info)
+          $(patsubst %,$B/src/model/%.o,config foreign info own presets)
 $(filter $B/tests/model/%_f64,$(TESTBIN)): $B/%: %.c $(F64OBJ)
 	@mkdir -p $(@D)
 	$(call SAY,LD)$(CC) $(ALLC) -DIDA_REAL=double $(TESTFLAGS) $< $(F64OBJ) -o $@ -lcmocka $(LIBS)

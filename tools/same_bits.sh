@@ -146,7 +146,7 @@ make_text() {
     }'
 }
 # A line of the log tells also of the process: its time, speed and memory.
-content() { sed 's/"tokens_per_s":[^,}]*,*//; s/"time":[^,}]*//; s/"device_memory_[a-z_]*":[^,}]*,*//g' "$1"; }
+content() { sed '/"text":"memory: /d; s/"tokens_per_s":[^,}]*,*//; s/"time":[^,}]*//; s/"device_memory_[a-z_]*":[^,}]*,*//g' "$1"; }
 
 # one PROGRAM DIR CASE_OPTIONS...: everything a program makes of a case.
 one() {

@@ -21,7 +21,15 @@ typedef enum ida_mixer_kind {   /* docs/method.md section 3 */
 typedef enum ida_basis { IDA_BASIS_S4D_INV = 0, IDA_BASIS_S4D_LIN = 1, IDA_BASIS_S4D_LEGS = 2 } ida_basis;
 typedef enum ida_c_init { IDA_C_NORMAL = 0, IDA_C_IDENTITY = 1, IDA_C_WHITENED = 2 } ida_c_init;
 
-/* A model's shape. d_model = n_heads * head_dim; R = D = head_dim. Plain data: copy freely. */
+/* What one layer has of its own, where the whole model has something else: set by ida_config_set(cfg, "layers.3.state_size", "32"),
+ * read from "layers" of config.json. Zero = nothing. A layer's options are those of its mixer ("mixer.state_size" without
+ * "mixer."), num_attention_heads, num_key_value_heads, head_dim and rope_theta. */
+typedef struct ida_layer_own {
+    uint32_t given, unused;      /* bit i: the mixer's option i is in values */
+    uint64_t values[15];         /* the library's own layout */
+} ida_layer_own;
+
+/* A model's shape. d_model = n_heads * head_dim where no layer says otherwise; R = D = head_dim. Plain data: copy freely. */
 typedef struct ida_config {
     int64_t vocab_size, d_model, n_layers, n_heads, n_kv_heads, ffn_hidden;
     int64_t state_size;          /* M: complex basis functions per head */
@@ -38,6 +46,7 @@ typedef struct ida_config {
     ida_c_init c_init;
     int64_t bos_id, eos_id;      /* -1 = none */
     uint8_t layer_mixer[IDA_MAX_LAYERS]; /* ida_mixer_kind of each layer */
+    ida_layer_own layer_own[IDA_MAX_LAYERS];
 } ida_config;
 
 /* Fills *cfg from a built-in preset with the given mixer in all layers. IDA_E_ARG names the known presets. */
@@ -47,7 +56,7 @@ IDA_API ida_status ida_config_load(const char *path, ida_config *cfg);
 /* config.json text of a config; caller frees with ida_string_free. */
 IDA_API ida_status ida_config_json(const ida_config *cfg, char **json);
 /* Sets one field from text, by the key of config.json ("hidden_size", "mixer.readout", "layer_mixers"=
- * "interdomain,softmax,..."). Does not check the whole: ida_config_check does. */
+ * "interdomain,softmax,...", "layers.3.rope"; numbers of layers begin at 0). Does not check the whole: ida_config_check does. */
 IDA_API ida_status ida_config_set(ida_config *cfg, const char *key, const char *value);
 IDA_API ida_status ida_config_check(const ida_config *cfg);
 /* A shape as it is asked for: a preset or a config.json, its mixer, then fields by their keys. */
@@ -67,6 +76,7 @@ typedef struct ida_model_info {
     int64_t state_bytes;         /* fixed part of one sequence's state */
     int64_t state_bytes_per_token; /* growing part: the key/value cache of softmax layers */
     int64_t flops_per_token;     /* forward, matrix products and mixers, at sequence length max_position */
+    bool fixed_state;            /* no layer has a state that grows */
 } ida_model_info;
 IDA_API ida_status ida_config_info(const ida_config *cfg, ida_model_info *info);
 

@@ -57,10 +57,10 @@ static int deliver(const options *o, const char *run, const char *key, char *tex
     return EXIT_OK;
 }
 
-static bool has_softmax(const ida_config *cfg) {
-    for (int64_t i = 0; i < cfg->n_layers; i++)
-        if (cfg->layer_mixer[i] == IDA_MIXER_SOFTMAX) return true;
-    return false;
+/* A model that could be loaded has an info. */
+static bool grows(const ida_config *cfg) {
+    ida_model_info info;
+    return ida_config_info(cfg, &info) != IDA_OK || !info.fixed_state;
 }
 
 static int run_ppl(const options *o) {
@@ -76,7 +76,7 @@ static int run_ppl(const options *o) {
     rc = open_model(o, o->args[0], e->text_path != NULL, &m, &t);
     if (!rc) {
         const ida_config *cfg = ida_model_config(m);
-        e->carry_state = !e->window && !has_softmax(cfg);
+        e->carry_state = !e->window && !grows(cfg);
         if (!e->window) e->window = cfg->max_position;
         catch_signals();
         if (opt_given(o, "stride") && e->carry_state) {

@@ -1,6 +1,7 @@
 /* fields.c - see fields.h. Not here: the description (fields_describe.c), any table. */
 #include "core/fields.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <locale.h>
 #include <math.h>
@@ -73,6 +74,24 @@ static void put(const ida_field *f, double number, const char *text, void *base)
         *count_of(f, base) = 0;
         break;
     }
+}
+
+size_t ida_field_size(const ida_field *f) {
+    switch (f->type) {
+    case IDA_FIELD_INT: return sizeof(int64_t);
+    case IDA_FIELD_REAL: return sizeof(double);
+    case IDA_FIELD_BOOL: return sizeof(bool);
+    case IDA_FIELD_ENUM: return sizeof(int);
+    case IDA_FIELD_SEED: return sizeof(uint64_t);
+    case IDA_FIELD_TEXT:
+    case IDA_FIELD_LIST: break;
+    }
+    return sizeof(const char *);
+}
+
+void ida_field_copy(const ida_field *to, void *base, const ida_field *from, const void *from_base) {
+    assert(to->type == from->type && to->type != IDA_FIELD_LIST);
+    memcpy(at(to, base), at_const(from, from_base), ida_field_size(to));
 }
 
 static void set_given(const ida_field *f, bool given, void *base) {

@@ -130,6 +130,9 @@ ida_status ida_fields_describe(const ida_fields *t, json_t **o);
 
 /* Under the name `key`. Absent or null: *base stays, unless the row is REQUIRED. */
 ida_status ida_field_from_json(const ida_field *f, const json_t *o, const char *where, const char *key, void *base);
+size_t ida_field_size(const ida_field *f); /* bytes of its value in the struct */
+/* The value of row `from` in `from_base` becomes that of row `to`, of the same type, in `base`. */
+void ida_field_copy(const ida_field *to, void *base, const ida_field *from, const void *from_base);
 /* null: not given. NULL: out of memory. */
 json_t *ida_field_to_json(const ida_field *f, const void *base);
 

@@ -6,6 +6,7 @@
 
 #include "idattn/engine.h"
 #include "idattn/eval.h"
+#include "model/blocks.h"
 #include "core/file.h"
 #include "core/json.h"
 #include "core/mem.h"
@@ -176,9 +177,11 @@ static ida_status check(const ida_model *m, const ida_tokenizer *t, const ida_pp
                     (long long)o->stride, (long long)o->window);
         return IDA_OK;
     }
-    for (int64_t i = 0; i < cfg->n_layers; i++)
-        IDA_FAIL_IF(cfg->layer_mixer[i] == IDA_MIXER_SOFTMAX, IDA_E_ARG,
-                    "layer %lld is softmax and has no state of fixed size to carry: score in windows", (long long)i);
+    for (int64_t i = 0; i < cfg->n_layers; i++) {
+        const ida_layer l = ida_layers_mixer(cfg, i);
+        IDA_FAIL_IF(ida_layer_is(&l, IDA_LAYER_CACHE), IDA_E_ARG,
+                    "layer %lld is %s and has no state of fixed size to carry: score in windows", (long long)i, l.name);
+    }
     return IDA_OK;
 }
 

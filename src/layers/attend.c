@@ -4,22 +4,46 @@
 
 static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
+const char *const ida_basis_names[] = {
+    [IDA_BASIS_S4D_INV] = "s4d-inv", [IDA_BASIS_S4D_LIN] = "s4d-lin", [IDA_BASIS_S4D_LEGS] = "s4d-legs", NULL};
+const char *const ida_c_init_names[] = {
+    [IDA_C_NORMAL] = "normal", [IDA_C_IDENTITY] = "identity", [IDA_C_WHITENED] = "whitened", NULL};
+
+#define T ida_attend_options
+static const ida_field softmax_rows[] = {IDA_HEAD_ROWS(T, 0), IDA_HEAD_DIM_ROW(T), IDA_ROPE_THETA_ROW(T), IDA_OUTPUT_ROWS(T, "")};
+static const ida_field scan_rows[] = {IDA_HEAD_ROWS(T, 0), IDA_HEAD_DIM_ROW(T), IDA_ROPE_THETA_ROW(T), IDA_OUTPUT_ROWS(T, ""),
+                                      IDA_STATE_ROWS(T, ""), IDA_STEP_ROWS(T, "")};
+const ida_fields ida_softmax_options = IDA_FIELDS("softmax layer", "", T, softmax_rows);
+const ida_fields ida_scan_options = IDA_FIELDS("state-space layer", "", T, scan_rows);
+#undef T
+
 void ida_attend_dims(ida_layer *l) {
-    const ida_attend_options *o = ida_attend_of(l);
+    ida_attend_options *o = (void *)l->options;
+    if (o->head_dim == 0) o->head_dim = ida_dim(l, 'd') / o->n_heads;
     const int64_t r = o->head_dim, w = ida_attend_kind_of(l)->both_halves ? 2 * r : r;
     const struct { char letter; int64_t size; } sizes[] = {
-        {'H', o->heads}, {'G', o->groups}, {'R', r}, {'D', r}, {'W', 2 * r}, {'M', o->state_size}, {'q', o->heads * r},
-        {'k', o->groups * r}, {'v', o->groups * r}, {'w', w}, {'o', o->heads * w}, {'t', o->heads * most(r, w)}};
+        {'H', o->n_heads}, {'G', o->n_kv_heads}, {'R', r}, {'D', r}, {'W', 2 * r}, {'M', o->state_size}, {'q', o->n_heads * r},
+        {'k', o->n_kv_heads * r}, {'v', o->n_kv_heads * r}, {'w', w}, {'o', o->n_heads * w}, {'t', o->n_heads * most(r, w)}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) *ida_dim_at(l, sizes[i].letter) = sizes[i].size;
 }
 
 ida_status ida_attend_check(const ida_layer *l) {
     const ida_attend_options *o = ida_attend_of(l);
     const bool query = ida_attend_kind_of(l)->layer.tensors[0].slot == IDA_WQ;
-    IDA_FAIL_IF(!query && o->groups != o->heads, IDA_E_ARG,
+    IDA_FAIL_IF(!query && o->n_kv_heads != o->n_heads, IDA_E_ARG,
                 "num_key_value_heads is %lld, but layer %d is %s, which has no queries to share heads: set it to "
                 "num_attention_heads (%lld)",
-                (long long)o->groups, l->block, l->name, (long long)o->heads);
+                (long long)o->n_kv_heads, l->block, l->name, (long long)o->n_heads);
+    IDA_FAIL_IF(o->n_heads % o->n_kv_heads != 0, IDA_E_ARG,
+                "layer %d: num_attention_heads %lld is not a multiple of num_key_value_heads %lld", l->block,
+                (long long)o->n_heads, (long long)o->n_kv_heads);
+    IDA_FAIL_IF(o->head_dim < 1, IDA_E_ARG, "layer %d: num_attention_heads %lld is above hidden_size %lld: give its head_dim",
+                l->block, (long long)o->n_heads, (long long)ida_dim(l, 'd'));
+    IDA_FAIL_IF(o->rope && o->head_dim % 2 != 0, IDA_E_ARG,
+                "layer %d: the head width is %lld; rope needs it even (or set rope to false)", l->block, (long long)o->head_dim);
+    IDA_FAIL_IF(o->dt_min > o->dt_max, IDA_E_ARG, "layer %d: dt_min %g is above dt_max %g", l->block, o->dt_min, o->dt_max);
+    IDA_FAIL_IF(ida_dim(l, 'q') > IDA_MOST_WIDTH, IDA_E_ARG, "layer %d: its heads are %lld wide in all; the limit is %d", l->block,
+                (long long)ida_dim(l, 'q'), IDA_MOST_WIDTH);
     return IDA_OK;
 }
 
@@ -49,8 +73,8 @@ static ida_stream stream_of(const ida_layer_ctx *c, int which, bool again) {
     const bool feature = which == 0 ? kind->feature_q : which == 1 && kind->feature_k;
     const int64_t tail = c->layer->state[s->tail];
     ida_stream t = {.y = c->buf[s->to],
-                    .args = {.h = which == 0 ? o->heads : o->groups, .d = o->head_dim, .x = c->buf[s->projection],
-                             .conv_w = c->w[s->conv_w].vector, .conv_b = c->w[s->conv_b].vector, .norm_eps = o->norm_eps,
+                    .args = {.h = which == 0 ? o->n_heads : o->n_kv_heads, .d = o->head_dim, .x = c->buf[s->projection],
+                             .conv_w = c->w[s->conv_w].vector, .conv_b = c->w[s->conv_b].vector, .norm_eps = c->backbone->norm_eps,
                              .l2_eps = feature ? o->l2_eps : 0, .rope_theta = o->rope && which < 2 ? o->rope_theta : 0}};
     ida_stream_args *x = &t.args;
     if (s->gain >= 0) {
@@ -88,7 +112,7 @@ static ida_status output(const ida_layer_ctx *c, ida_act **y) {
     const real *gain = c->w[IDA_GAIN_O].vector;
     if (gain)
         IDA_TRY(ops->headnorm_fwd(c->dev, c->buf[IDA_ON], c->buf[IDA_NO], c->buf[IDA_O], gain, NULL, c->n, ida_dim(l, 'H'),
-                                  ida_dim(l, 'w'), ida_attend_of(l)->norm_eps));
+                                  ida_dim(l, 'w'), c->backbone->norm_eps));
     *y = normed(c);
     if (!ida_matrix_at(c, IDA_WG)) return IDA_OK;
     *y = c->buf[IDA_Y];

@@ -4,18 +4,50 @@
 #ifndef IDA_LAYERS_ATTEND_H
 #define IDA_LAYERS_ATTEND_H
 
+#include "core/names.h"
+#include "idattn/config.h"
 #include "layers/layer.h"
 
 typedef struct ida_attend_options {
-    int64_t heads, groups, head_dim; /* R = D = head_dim */
-    int64_t state_size;              /* M */
-    double rope_theta, l2_eps, norm_eps, dt_min, dt_max;
+    int64_t n_heads, n_kv_heads, head_dim; /* R = D = head_dim; 0 = d_model / n_heads */
+    int64_t state_size;                    /* M */
+    double rope_theta, l2_eps, dt_min, dt_max;
     bool rope, gate, output_norm;
+    ida_basis basis;
     ida_discretization discretization;
     ida_readout readout;
-    int basis, c_init;               /* ida_basis, ida_c_init (idattn/config.h) */
+    ida_c_init c_init;
 } ida_attend_options;
 static inline const ida_attend_options *ida_attend_of(const ida_layer *l) { return (const void *)l->options; }
+
+/* Rows of these options in a table over T, whose members have the same names: the layer's own struct, and ida_config for what the
+ * whole model has. P: what stands before a key. In the order of config.json. */
+extern const char *const ida_basis_names[], *const ida_c_init_names[];
+#define IDA_HEAD_ROWS(T, FLAGS) \
+    IDA_ROW_INT(T, "num_attention_heads", n_heads, 0, 1, 65536, .flags = FLAGS, .help = "query heads of a layer"), \
+    IDA_ROW_INT(T, "num_key_value_heads", n_kv_heads, 0, 1, 65536, .flags = IDA_FIELD_DERIVED, \
+                .help = "groups of heads that share keys, values and state [num_attention_heads]")
+#define IDA_ROPE_THETA_ROW(T) IDA_ROW_REAL(T, "rope_theta", rope_theta, 10000, 1, 1e18, .help = "base of the rotary embedding")
+#define IDA_STATE_ROWS(T, P) \
+    IDA_ROW_INT(T, P "state_size", state_size, 64, 1, 4096, .help = "M: complex basis functions of a head"), \
+    IDA_ROW_ENUM(T, P "basis", basis, IDA_BASIS_S4D_LIN, ida_basis_names, .help = "initial poles"), \
+    IDA_ROW_ENUM(T, P "discretization", discretization, IDA_DISC_ZOH, ida_disc_names, .help = "from poles to decay"), \
+    IDA_ROW_ENUM(T, P "readout", readout, IDA_READOUT_HERMITIAN, ida_readout_names, \
+                 .help = "product of query and key features"), \
+    IDA_ROW_ENUM(T, P "c_init", c_init, IDA_C_NORMAL, ida_c_init_names, .help = "initial C")
+#define IDA_OUTPUT_ROWS(T, P) \
+    IDA_ROW_BOOL(T, P "rope", rope, true, .help = "rotary embedding on q and k"), \
+    IDA_ROW_BOOL(T, P "gate", gate, false, .help = "SiLU gate on the output"), \
+    IDA_ROW_BOOL(T, P "output_norm", output_norm, false, .help = "RMSNorm of each head's output")
+#define IDA_STEP_ROWS(T, P) \
+    IDA_ROW_REAL(T, P "l2_eps", l2_eps, 1e-6, IDA_LEAST_EPS, 1, .help = "under the root of the feature map"), \
+    IDA_ROW_REAL(T, P "dt_min", dt_min, 1e-3, 1e-9, 100, .help = "least initial step"), \
+    IDA_ROW_REAL(T, P "dt_max", dt_max, 1e-1, 1e-9, 100, .help = "largest initial step")
+#define IDA_HEAD_DIM_ROW(T) IDA_ROW_INT(T, "head_dim", head_dim, 0, 1, 65536, .flags = IDA_FIELD_DERIVED, \
+                                        .help = "width of a head's keys and values [hidden_size / num_attention_heads]")
+extern const ida_fields ida_softmax_options, ida_scan_options; /* without and with the state-space side */
+
+enum { IDA_MOST_WIDTH = 1 << 20 /* of all heads of a layer */ };
 
 /* Slots. */
 enum {
@@ -88,7 +120,7 @@ ida_status ida_attend_backward(const ida_layer_ctx *c);
 /* The object of a kind with state-space parameters, but for its core. */
 #define IDA_SSM_LAYER(tensors_, state_, buffers_, flops_) \
     {.prefix = "mixer.", .norm = "input_layernorm.weight", .caps = IDA_LAYER_RECURRENT, .part = IDA_PART_MIXER, \
-     .tensors = tensors_, .n_tensors = sizeof tensors_ / sizeof *tensors_, .state = state_, \
+     .options = &ida_scan_options, .tensors = tensors_, .n_tensors = sizeof tensors_ / sizeof *tensors_, .state = state_, \
      .n_states = sizeof state_ / sizeof *state_, .buffers = buffers_, .n_buffers = sizeof buffers_ / sizeof *buffers_, \
      .out = IDA_WO, .dy = IDA_DY, .dims = ida_attend_dims, .check = ida_attend_check, .flops = flops_, .init = ida_ssm_init, \
      .prep_len = ida_ssm_prep_len, .prepare = ida_ssm_make_prep, .products = ida_attend_products, \

@@ -11,7 +11,7 @@ static const ida_buffer_row buffers[] = {IDA_BUFFERS_Q, IDA_BUFFERS_KV};
 
 static ida_interdomain_args args_of(const ida_layer_ctx *c, const ida_core_in *in) {
     const ida_attend_options *o = ida_attend_of(c->layer);
-    return (ida_interdomain_args){.h = o->heads, .g = o->groups, .r = o->head_dim, .d = o->head_dim, .m = o->state_size,
+    return (ida_interdomain_args){.h = o->n_heads, .g = o->n_kv_heads, .r = o->head_dim, .d = o->head_dim, .m = o->state_size,
                                   .readout = o->readout, .ssm = ida_ssm_of(c), .q = in->q, .k = in->k, .v = in->v,
                                   .o = c->buf[IDA_O], .state_in = ida_ssm_state(c, c->state_in)};
 }

@@ -9,10 +9,11 @@
 #ifndef IDA_LAYERS_LAYER_H
 #define IDA_LAYERS_LAYER_H
 
+#include "core/fields.h"
 #include "layers/parts.h"
 #include "ops/device.h"
 
-enum { IDA_LAYER_OPTIONS = 128 /* bytes */, IDA_LAYER_TENSORS = 32, IDA_LAYER_STATES = 8, IDA_LAYER_BUFFERS = 24 };
+enum { IDA_LAYER_OPTIONS = 120 /* bytes */, IDA_LAYER_TENSORS = 32, IDA_LAYER_STATES = 8, IDA_LAYER_BUFFERS = 24 };
 
 /* What all layers of a model share. */
 typedef struct ida_backbone {
@@ -95,15 +96,16 @@ enum {                              /* caps */
 typedef struct ida_layer_kind {
     const char *prefix, *norm;      /* of its tensors' names: "mixer."; the name of the gain: "input_layernorm.weight" */
     unsigned caps;
+    const ida_fields *options;      /* of one layer, at most 32; a key of config.json, there maybe within "mixer" */
     ida_part part;                  /* which share of the time it counts to */
     const ida_tensor_row *tensors;
     const ida_state_row *state;     /* NULL = none */
     const ida_buffer_row *buffers;
     int n_tensors, n_states, n_buffers;
     int out, dy;                    /* slot of W_out; slot of the buffer that takes the gradient at y */
-    /* Sizes from the layer's options into l->dims, where d is set. */
+    /* Sizes from the layer's options into l->dims, where d is set; options that follow from others are filled in. */
     void (*dims)(ida_layer *l);
-    /* Options that do not go together: IDA_E_ARG. Each is in its own range. NULL = all go. */
+    /* Options that do not go together, of a layer with its sizes: IDA_E_ARG. Each is in its own range. NULL = all go. */
     ida_status (*check)(const ida_layer *l);
     /* Of one token, beside the products with W (model/info.c tells what counts). NULL = none. */
     int64_t (*flops)(const ida_layer *l, const ida_backbone *b);

@@ -11,7 +11,7 @@ static const ida_buffer_row buffers[] = {IDA_BUFFERS_KV};
 
 static ida_s4d_args args_of(const ida_layer_ctx *c, const ida_core_in *in) {
     const ida_attend_options *o = ida_attend_of(c->layer);
-    return (ida_s4d_args){.h = o->heads, .r = o->head_dim, .d = o->head_dim, .m = o->state_size, .ssm = ida_ssm_of(c), .k = in->k,
+    return (ida_s4d_args){.h = o->n_heads, .r = o->head_dim, .d = o->head_dim, .m = o->state_size, .ssm = ida_ssm_of(c), .k = in->k,
                           .v = in->v, .w = c->w[IDA_READ_W].vector, .y = c->buf[IDA_O],
                           .state_in = ida_ssm_state(c, c->state_in)};
 }

@@ -6,8 +6,8 @@ static const ida_buffer_row buffers[] = {IDA_BUFFERS_Q, {IDA_LSE, 'H', true, IDA
 
 static ida_attention_args args_of(const ida_layer_ctx *c, const ida_core_in *in) {
     const ida_attend_options *o = ida_attend_of(c->layer);
-    return (ida_attention_args){.o = c->buf[IDA_O], .lse = c->buf[IDA_LSE], .q = in->q, .k = in->k, .v = in->v, .h = o->heads,
-                                .g = o->groups, .d = o->head_dim};
+    return (ida_attention_args){.o = c->buf[IDA_O], .lse = c->buf[IDA_LSE], .q = in->q, .k = in->k, .v = in->v, .h = o->n_heads,
+                                .g = o->n_kv_heads, .d = o->head_dim};
 }
 
 static ida_status core(const ida_layer_ctx *c, const ida_core_in *in) {
@@ -27,7 +27,7 @@ static int64_t flops(const ida_layer *l, const ida_backbone *b) { return 2 * ida
 
 static const ida_attend_kind softmax = {
     .layer = {.prefix = "self_attn.", .norm = "input_layernorm.weight",
-              .caps = IDA_LAYER_CACHE, .part = IDA_PART_MIXER,
+              .caps = IDA_LAYER_CACHE, .options = &ida_softmax_options, .part = IDA_PART_MIXER,
               .tensors = tensors, .n_tensors = sizeof tensors / sizeof *tensors,
               .buffers = buffers, .n_buffers = sizeof buffers / sizeof *buffers,
               .out = IDA_WO, .dy = IDA_DY,

@@ -99,7 +99,7 @@ static void whiten_task(void *arg, int64_t g, int worker) {
 }
 
 static ida_status init_c(const ida_attend_options *c, real *const *w) {
-    int64_t m = c->state_size, groups = c->groups;
+    int64_t m = c->state_size, groups = c->n_kv_heads;
     if (c->c_init == IDA_C_IDENTITY) {
         for (int64_t i = 0; i < groups * m * m; i++) {
             w[IDA_C_RE][i] = i % (m * m) % (m + 1) == 0;
@@ -128,7 +128,7 @@ ida_status ida_ssm_init(const ida_layer *l, real *const *w) {
     double *imag;
     IDA_TRY(IDA_ALLOC(imag, m, "initial values"));
     basis(o, imag);
-    for (int64_t i = 0; i < o->groups * m; i++) w[IDA_A_IMAG][i] = (real)imag[i % m];
+    for (int64_t i = 0; i < o->n_kv_heads * m; i++) w[IDA_A_IMAG][i] = (real)imag[i % m];
     ida_free(imag);
     return o->c_init == IDA_C_NORMAL ? IDA_OK : init_c(o, w);
 }
@@ -153,7 +153,7 @@ void ida_ssm_make_prep(const ida_layer *l, const real *const *w, real *out) {
     const ida_attend_options *o = ida_attend_of(l);
     const ida_ssm ssm = {w[IDA_LOG_DT], w[IDA_A_LOG], w[IDA_A_IMAG], w[IDA_C_RE], w[IDA_C_IM], o->discretization};
     const ida_ssm_prep prep = ida_ssm_prep_at(l, out);
-    IDA_REF(ssm_prepare)(&ssm, o->groups, o->state_size, o->readout, linear(l) ? w[IDA_READ_W] : NULL, &prep);
+    IDA_REF(ssm_prepare)(&ssm, o->n_kv_heads, o->state_size, o->readout, linear(l) ? w[IDA_READ_W] : NULL, &prep);
 }
 
 /* ---- argument blocks */

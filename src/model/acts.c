@@ -46,7 +46,7 @@ static void place_rows(planner *p, const ida_layer *l, unsigned lives, ida_part_
 
 /* Residual streams, and what is kept from the forward to the backward pass. parts NULL: only measured. */
 static void plan_kept(planner *p, ida_acts *a, ida_part_acts *parts) {
-    const int64_t d = a->cfg.d_model, per_block = a->layers.n / a->cfg.n_layers;
+    const int64_t d = a->layers.backbone.d_model, per_block = a->layers.n / a->layers.backbone.n_layers;
     const bool own = a->kind == IDA_ACTS_TRAINING;
     const unsigned kept = 1u << IDA_KEPT | (a->kind == IDA_ACTS_FORWARD ? 0 : 1u << IDA_TRAINED);
     ida_act *x = a->kind == IDA_ACTS_FORWARD ? take(p, d) : NULL;
@@ -84,8 +84,7 @@ static void plan_passes(planner *p, ida_acts *a, ida_part_acts *parts) {
 }
 
 static void plan(planner *p, ida_acts *a, ida_part_acts *parts) {
-    const ida_config *c = &a->cfg;
-    const int64_t d = c->d_model;
+    const int64_t d = a->layers.backbone.d_model;
     p->n = a->n_tokens;
     p->act_size = ida_act_bytes(a->dev, 1);
     plan_kept(p, a, parts);
@@ -93,8 +92,8 @@ static void plan(planner *p, ida_acts *a, ida_part_acts *parts) {
     a->rstd = take_real(p, 1);
     plan_passes(p, a, parts);
     p->logits = p->used;
-    a->logits = cut(p, a->head_rows, c->vocab_size, p->act_size);
-    if (!ida_on_host(a->dev)) a->wide = cut(p, a->wide_rows, c->vocab_size, sizeof(real));
+    a->logits = cut(p, a->head_rows, a->vocab_size, p->act_size);
+    if (!ida_on_host(a->dev)) a->wide = cut(p, a->wide_rows, a->vocab_size, sizeof(real));
     p->logits = p->used - p->logits;
     a->rows = cut(p, a->head_rows, d, p->act_size);
     a->losses = take_real(p, 1);
@@ -121,7 +120,7 @@ static ida_status measure(ida_acts *a, int64_t *bytes, int64_t *logits) {
 static ida_status header(const ida_config *cfg, const ida_device *dev, int64_t n_tokens, int64_t n_seq, ida_acts_kind kind,
                          ida_acts *a) {
     const int64_t rows = head_rows(cfg, dev, n_tokens);
-    *a = (ida_acts){.cfg = *cfg, .dev = dev, .n_tokens = n_tokens, .n_seq = n_seq, .kind = kind, .head_rows = rows,
+    *a = (ida_acts){.vocab_size = cfg->vocab_size, .dev = dev, .n_tokens = n_tokens, .n_seq = n_seq, .kind = kind, .head_rows = rows,
                     .wide_rows = rows < WIDE_ROWS ? rows : WIDE_ROWS, .times.dev = dev};
     return ida_layers_build(cfg, &a->layers);
 }

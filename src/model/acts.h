@@ -34,7 +34,7 @@ typedef struct ida_steps {
 } ida_steps;
 
 struct ida_acts {
-    ida_config cfg;
+    int64_t vocab_size;
     const ida_device *dev;
     int64_t n_tokens, n_seq, head_rows, wide_rows;
     ida_acts_kind kind;

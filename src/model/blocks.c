@@ -1,11 +1,14 @@
 /* blocks.c - the layers of a configuration. */
 #include "model/blocks.h"
 
+#include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "core/mem.h"
-#include "layers/attend.h"
 #include "layers/swiglu.h"
+#include "model/config.h"
+#include "model/own.h"
 
 enum { PARTS = 2 }; /* of a block: mixer, SwiGLU */
 
@@ -14,16 +17,28 @@ static ida_backbone backbone_of(const ida_config *c) {
                           .norm_eps = c->norm_eps, .init_std = c->init_std};
 }
 
+/* The row of the whole model for a layer's key: the same, or within "mixer". */
+static const ida_field *model_row(const char *key) {
+    char inner[64];
+    const ida_field *f = ida_fields_find(&ida_config_fields, key);
+    if (f) return f;
+    snprintf(inner, sizeof inner, "mixer.%s", key);
+    return ida_fields_find(&ida_config_fields, inner);
+}
+
 ida_layer ida_layers_mixer(const ida_config *c, int64_t block) {
     ida_layer l = {.kind = ida_mixer_layer(c->layer_mixer[block]), .block = (int)block};
-    if (l.kind) l.name = ida_mixer_names[c->layer_mixer[block]];
-    const ida_attend_options o = {
-        .heads = c->n_heads, .groups = c->n_kv_heads, .head_dim = c->d_model / c->n_heads, .state_size = c->state_size,
-        .rope_theta = c->rope_theta, .l2_eps = c->l2_eps, .norm_eps = c->norm_eps, .dt_min = c->dt_min, .dt_max = c->dt_max,
-        .rope = c->rope, .gate = c->gate, .output_norm = c->output_norm, .discretization = c->discretization,
-        .readout = c->readout, .basis = (int)c->basis, .c_init = (int)c->c_init};
-    _Static_assert(sizeof o <= sizeof l.options, "options of a layer have IDA_LAYER_OPTIONS bytes");
-    memcpy(l.options, &o, sizeof o);
+    if (!l.kind) return l;
+    const ida_fields *t = l.kind->options;
+    l.name = ida_mixer_names[c->layer_mixer[block]];
+    assert(t->bytes <= sizeof l.options && t->n <= 32);
+    ida_fields_defaults(t, l.options);
+    for (int64_t i = 0; i < t->n; i++) {
+        const void *base = c;
+        const ida_field *from = ida_own_row(c, block, i, &base);
+        if (!from) from = model_row(t->rows[i].key);
+        if (from) ida_field_copy(&t->rows[i], l.options, from, base);
+    }
     return l;
 }
 
@@ -53,10 +68,15 @@ void ida_layers_free(ida_layers *l) {
 }
 
 ida_status ida_layers_check(const ida_config *c) {
+    const ida_backbone b = backbone_of(c);
+    for (int64_t i = 0; i < c->n_layers; i++)
+        IDA_FAIL_IF(!ida_mixer_layer(c->layer_mixer[i]), IDA_E_ARG, "layer_mixers: layer %lld has mixer number %d, which is not known",
+                    (long long)i, c->layer_mixer[i]);
+    IDA_TRY(ida_own_check(c));
     for (int64_t i = 0; i < c->n_layers; i++) {
-        const ida_layer l = ida_layers_mixer(c, i);
-        IDA_FAIL_IF(!l.kind, IDA_E_ARG, "layer_mixers: layer %lld has mixer number %d, which is not known", (long long)i,
-                    c->layer_mixer[i]);
+        ida_layer l = ida_layers_mixer(c, i);
+        int64_t state = 0;
+        ida_layer_place(&l, &b, &state);
         if (l.kind->check) IDA_TRY(l.kind->check(&l));
     }
     return IDA_OK;

@@ -11,13 +11,10 @@
 #include "core/json.h"
 #include "core/names.h"
 #include "model/foreign.h"
+#include "layers/attend.h"
 #include "model/blocks.h"
+#include "model/own.h"
 #include "ops/ops.h"
-
-static const char *const basis_names[] = {
-    [IDA_BASIS_S4D_INV] = "s4d-inv", [IDA_BASIS_S4D_LIN] = "s4d-lin", [IDA_BASIS_S4D_LEGS] = "s4d-legs", NULL};
-static const char *const c_init_names[] = {
-    [IDA_C_NORMAL] = "normal", [IDA_C_IDENTITY] = "identity", [IDA_C_WHITENED] = "whitened", NULL};
 
 /* In the order of the file. Defaults are those of the presets; a Llama's are in set_defaults. */
 #define C ida_config
@@ -26,39 +23,28 @@ static const ida_field rows[] = {
     IDA_ROW_INT(C, "hidden_size", d_model, 0, 1, 65536, .flags = IDA_FIELD_REQUIRED,
                 .help = "width of the residual stream"),
     IDA_ROW_INT(C, "num_hidden_layers", n_layers, 0, 1, IDA_MAX_LAYERS, .flags = IDA_FIELD_REQUIRED, .help = "layers"),
-    IDA_ROW_INT(C, "num_attention_heads", n_heads, 0, 1, 65536, .flags = IDA_FIELD_REQUIRED,
-                .help = "query heads of a layer"),
-    IDA_ROW_INT(C, "num_key_value_heads", n_kv_heads, 0, 1, 65536, .flags = IDA_FIELD_DERIVED,
-                .help = "groups of heads that share keys, values and state [num_attention_heads]"),
+    IDA_HEAD_ROWS(C, IDA_FIELD_REQUIRED),
     IDA_ROW_INT(C, "intermediate_size", ffn_hidden, 0, 1, 1 << 20, .flags = IDA_FIELD_DERIVED,
                 .help = "width of the feed-forward layer [8/3 of hidden_size, rounded up to a multiple of 128]"),
     IDA_ROW_INT(C, "max_position_embeddings", max_position, 4096, 1, 1 << 30,
                 .help = "training length; no mixer is limited to it"),
     IDA_ROW_REAL(C, "rms_norm_eps", norm_eps, 1e-5, IDA_LEAST_EPS, 1, .help = "under the root of RMSNorm"),
-    IDA_ROW_REAL(C, "rope_theta", rope_theta, 10000, 1, 1e18, .help = "base of the rotary embedding"),
+    IDA_ROPE_THETA_ROW(C),
     IDA_ROW_REAL(C, "initializer_range", init_std, 0.02, 0, 100, .help = "standard deviation of initial matrices"),
     IDA_ROW_BOOL(C, "tie_word_embeddings", tie_embeddings, false, .help = "the head is the embedding table"),
     IDA_ROW_INT(C, "bos_token_id", bos_id, -1, -1, (1 << 24) - 1, .flags = IDA_FIELD_NULL,
                 .help = "token that begins a text", .note = "-1 or null = none"),
     IDA_ROW_INT(C, "eos_token_id", eos_id, -1, -1, (1 << 24) - 1, .flags = IDA_FIELD_NULL,
                 .help = "token that ends a text", .note = "-1 or null = none"),
-    IDA_ROW_INT(C, "mixer.state_size", state_size, 64, 1, 4096, .help = "M: complex basis functions of a head"),
-    IDA_ROW_ENUM(C, "mixer.basis", basis, IDA_BASIS_S4D_LIN, basis_names, .help = "initial poles"),
-    IDA_ROW_ENUM(C, "mixer.discretization", discretization, IDA_DISC_ZOH, ida_disc_names,
-                 .help = "from poles to decay"),
-    IDA_ROW_ENUM(C, "mixer.readout", readout, IDA_READOUT_HERMITIAN, ida_readout_names,
-                 .help = "product of query and key features"),
-    IDA_ROW_ENUM(C, "mixer.c_init", c_init, IDA_C_NORMAL, c_init_names, .help = "initial C"),
-    IDA_ROW_BOOL(C, "mixer.rope", rope, true, .help = "rotary embedding on q and k"),
-    IDA_ROW_BOOL(C, "mixer.gate", gate, false, .help = "SiLU gate on the output"),
-    IDA_ROW_BOOL(C, "mixer.output_norm", output_norm, false, .help = "RMSNorm of each head's output"),
-    IDA_ROW_REAL(C, "mixer.l2_eps", l2_eps, 1e-6, IDA_LEAST_EPS, 1, .help = "under the root of the feature map"),
-    IDA_ROW_REAL(C, "mixer.dt_min", dt_min, 1e-3, 1e-9, 100, .help = "least initial step"),
-    IDA_ROW_REAL(C, "mixer.dt_max", dt_max, 1e-1, 1e-9, 100, .help = "largest initial step"),
+    IDA_STATE_ROWS(C, "mixer."),
+    IDA_OUTPUT_ROWS(C, "mixer."),
+    IDA_STEP_ROWS(C, "mixer."),
     {.key = "mixer.kind", .type = IDA_FIELD_ENUM, .flags = IDA_FIELD_OWNER, .names = ida_mixer_names,
      .help = "of all layers"},
     {.key = "layer_mixers", .type = IDA_FIELD_LIST, .flags = IDA_FIELD_OWNER, .names = ida_mixer_names,
      .arg = "KIND,...", .help = "one for each layer"},
+    {.key = "layers", .type = IDA_FIELD_LIST, .flags = IDA_FIELD_OWNER, .arg = "N.KEY=VALUE",
+     .help = "options that a layer has of its own"},
 };
 #undef C
 const ida_fields ida_config_fields = IDA_FIELDS("config", "", ida_config, rows);
@@ -229,6 +215,7 @@ ida_status ida_config_from_json(const json_t *j, const char *where, ida_config *
     if (json_is_object(rope) && json_object_get(rope, "rope_theta") && c.rope_theta != theta)
         IDA_FAIL_GOTO(IDA_E_FORMAT, "%s: rope_theta is %g, but rope_parameters.rope_theta is %g", where, c.rope_theta, theta);
     IDA_TRY_GOTO(parse_mixers(j, mixer, where, &c));
+    IDA_TRY_GOTO(ida_own_from_json(json_object_get(j, "layers"), where, &c));
     if (ida_config_check(&c) != IDA_OK) { st = ida_fail_prefix(IDA_E_FORMAT, "%s", where); goto out; }
     IDA_TRY_GOTO(ida_config_refuse_foreign(j, where, &c));
     *out = c;
@@ -288,6 +275,7 @@ ida_status ida_config_set(ida_config *c, const char *key, const char *value) {
         memset(c->layer_mixer, (int)k, sizeof c->layer_mixer);
         return IDA_OK;
     }
+    if (strncmp(key, "layers.", 7) == 0) return ida_own_set(c, key, value);
     IDA_TRY(ida_fields_set(&ida_config_fields, c, key, value, NULL));
     derive(c, false);
     return IDA_OK;
@@ -303,7 +291,7 @@ static bool uniform(const ida_config *c) {
 
 /* A softmax model without our additions is an HF Llama, tensor for tensor: say so, and HF loads it. */
 static bool plain_llama(const ida_config *c) {
-    return uniform(c) && c->layer_mixer[0] == IDA_MIXER_SOFTMAX && c->rope && !c->gate && !c->output_norm;
+    return uniform(c) && !ida_own_any(c) && c->layer_mixer[0] == IDA_MIXER_SOFTMAX && c->rope && !c->gate && !c->output_norm;
 }
 
 /* As ida_config_set takes them. */
@@ -317,7 +305,7 @@ static void show_mixers(const ida_config *c, char out[96]) {
 
 bool ida_config_differ(const ida_config *a, const ida_config *b, ida_difference *d) {
     if (ida_fields_differ(&ida_config_fields, a, b, 0, d)) return true;
-    if (memcmp(a->layer_mixer, b->layer_mixer, (size_t)a->n_layers) == 0) return false;
+    if (memcmp(a->layer_mixer, b->layer_mixer, (size_t)a->n_layers) == 0) return ida_own_differ(a, b, d);
     snprintf(d->key, sizeof d->key, "%s", uniform(a) && uniform(b) ? "mixer.kind" : "layer_mixers");
     show_mixers(a, d->a);
     show_mixers(b, d->b);
@@ -344,6 +332,7 @@ static json_t *config_object(const ida_config *c) {
             bad = json_array_append_new(list, json_string(ida_mixer_names[c->layer_mixer[l]]));
         if (json_object_set_new(j, "layer_mixers", list)) bad = 1;
     }
+    if (!bad && ida_own_any(c)) bad = json_object_set_new(j, "layers", ida_own_to_json(c));
     json_decref(mixer);
     if (!bad) return j;
     json_decref(j);
@@ -358,6 +347,7 @@ static ida_status merge(const ida_config *c, const json_t *ours, const char *old
     IDA_TRY(ida_json_parse(old, strlen(old), "config.json", &all));
     json_object_del(all, "dtype");
     if (uniform(c)) json_object_del(all, "layer_mixers");
+    if (!ida_own_any(c)) json_object_del(all, "layers");
     json_object_foreach((json_t *)(uintptr_t)ours, key, v) bad = json_object_set(all, key, v) || bad;
     *text = bad ? NULL : ida_json_dump_exact(all);
     json_decref(all);

@@ -5,6 +5,7 @@
 
 #include "core/mem.h"
 #include "model/model.h"
+#include "model/own.h"
 
 ida_status ida_model_create(const ida_config *cfg, uint64_t seed, ida_model **out) {
     IDA_NEED(cfg);
@@ -63,6 +64,18 @@ static ida_status hash_weights(const ida_model *m, XXH3_state_t *s) {
     return st;
 }
 
+/* Nothing where the layer has nothing of its own: hashes of older files stay. */
+static void hash_own(const ida_config *c, int64_t layer, XXH3_state_t *s) {
+    for (int64_t i = 0; i < 32; i++) {
+        const void *base;
+        const ida_field *f = ida_own_row(c, layer, i, &base);
+        if (!f) continue;
+        XXH3_64bits_update(s, &layer, sizeof layer);
+        XXH3_64bits_update(s, f->key, strlen(f->key));
+        XXH3_64bits_update(s, (const char *)base + f->offset, ida_field_size(f));
+    }
+}
+
 ida_status ida_model_hash(const ida_model *m, uint64_t *hash) {
     const ida_config *c = &m->cfg;
     XXH3_state_t s;
@@ -73,6 +86,7 @@ ida_status ida_model_hash(const ida_model *m, uint64_t *hash) {
     XXH3_64bits_update(&s, ints, sizeof ints);
     XXH3_64bits_update(&s, reals, sizeof reals);
     XXH3_64bits_update(&s, c->layer_mixer, (size_t)c->n_layers);
+    for (int64_t l = 0; l < c->n_layers; l++) hash_own(c, l, &s);
     IDA_TRY(hash_weights(m, &s));
     uint64_t h = XXH3_64bits_digest(&s);
     *hash = h ? h : 1;

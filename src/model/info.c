@@ -32,6 +32,7 @@ ida_status ida_config_count(const ida_config *cfg, ida_model_info *info) {
         if (l->kind->flops) r.flops_per_token += l->kind->flops(l, &all.backbone);
         if (ida_layer_is(l, IDA_LAYER_CACHE)) r.state_bytes_per_token += (ida_dim(l, 'k') + ida_dim(l, 'v')) * (int64_t)sizeof(float);
     }
+    r.fixed_state = r.state_bytes_per_token == 0;
     ida_layers_free(&all);
     *info = r;
     return IDA_OK;

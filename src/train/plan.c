@@ -42,12 +42,12 @@ static double batch_bytes(const ida_train_options *o) {
     return (double)(o->batch / o->micro_batch) * (24 * tokens + 8) + 4 * tokens;
 }
 
-/* On the host beside a GPU: the initial weights (at a save, the piece of a tensor that is on its way), batches, losses
+/* On the host beside a GPU: the configurations of run and model, the initial weights (at a save, the piece of a tensor that is on its way), batches, losses
  * twice, and what uploads pass through (cuda_device.h). */
 static double host_bytes(const ida_train_options *o, const ida_train_plan *p, int64_t n_tensors) {
     enum { STAGING = 8 * (2 << 20) };
     return fmax((double)p->parameter_bytes, IDA_ST_PIECE + ida_plan_save_buffers(n_tensors)) + batch_bytes(o) +
-           4 * (double)o->micro_batch * (double)o->seq_len + STAGING;
+           4 * (double)o->micro_batch * (double)o->seq_len + STAGING + 2.0 * sizeof(ida_config);
 }
 
 static bool to_int(double bytes, int64_t *out) {

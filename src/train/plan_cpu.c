@@ -119,5 +119,5 @@ double ida_plan_cpu_scratch(const ida_train_options *o, int64_t n_tensors) {
         s.h = sh.h, s.g = sh.g, s.dh = sh.dh, s.m = sh.m;
         bytes = fmax(bytes, layer_bytes(&s, &sh, c->rope));
     }
-    return TABLES + 512.0 * (double)n_tensors + fmax(bytes, ida_plan_save_buffers(n_tensors));
+    return TABLES + 2.0 * sizeof(ida_config) + 512.0 * (double)n_tensors + fmax(bytes, ida_plan_save_buffers(n_tensors));
 }

@@ -382,6 +382,70 @@ static void a_broken_struct_is_refused_before_any_arithmetic(void **s) {
     assert_int_equal(ida_config_load("/dev/null/config.json", &c), IDA_E_IO);
 }
 
+static void layers_have_options_of_their_own(void **state) {
+    (void)state;
+    ida_config c, back;
+    char *text, *again;
+    ida_model_info plain, own;
+    ida_difference d;
+    OK(ida_config_preset("tiny", IDA_MIXER_INTERDOMAIN, &c));
+    OK(ida_config_info(&c, &plain));
+    OK(ida_config_set(&c, "layers.1.state_size", "8"));
+    OK(ida_config_set(&c, "layers.1.gate", "true"));
+    OK(ida_config_info(&c, &own));
+    assert_true(own.state_bytes < plain.state_bytes && own.parameters != plain.parameters && own.fixed_state);
+    OK(ida_config_json(&c, &text));
+    assert_non_null(strstr(text, "\"layers\""));
+    OK(ida_config_parse(text, strlen(text), "config.json", &back));
+    OK(ida_config_json(&back, &again));
+    assert_string_equal(text, again);
+    assert_memory_equal(c.layer_own, back.layer_own, sizeof c.layer_own);
+    assert_false(ida_config_differ(&c, &back, &d));
+    OK(ida_config_set(&back, "layers.1.state_size", "9"));
+    assert_true(ida_config_differ(&c, &back, &d));
+    assert_string_equal(d.key, "layers.1.state_size");
+    assert_true(strcmp(d.a, "8") == 0 && strcmp(d.b, "9") == 0);
+    OK(ida_config_set(&back, "layers.1.state_size", "8"));
+    OK(ida_config_set(&back, "layers.0.rope", "false"));
+    assert_true(ida_config_differ(&c, &back, &d));
+    assert_string_equal(d.key, "layers.0.rope");
+    /* Values in range that do not go together, and options that the mixer does not have. */
+    static const struct { const char *key, *value, *says; } set[] = {
+        {"layers.2.rope", "true", "layers 0 to 1"},     {"layers.-1.rope", "true", "layers 0 to 1"},
+        {"layers.rope", "true", "layers.N.KEY"},        {"layers.1.rope_", "true", "no option"},
+        {"layers.1.hidden_size", "64", "no option"},    {"layers.1.state_size", "0", "state_size"},
+        {"layers.1.basis", "fourier", "basis"},         {"layers.99999999999999999999.rope", "true", "layers 0 to 1"}};
+    for (size_t i = 0; i < sizeof set / sizeof *set; i++) {
+        const ida_config before = c;
+        assert_int_equal(ida_config_set(&c, set[i].key, set[i].value), IDA_E_ARG);
+        if (!strstr(ida_last_error(), set[i].says)) fail_msg("%s: %s", set[i].key, ida_last_error());
+        assert_memory_equal(&before, &c, sizeof c);
+    }
+    OK(ida_config_preset("tiny", IDA_MIXER_SOFTMAX, &c));
+    assert_int_equal(ida_config_set(&c, "layers.0.state_size", "8"), IDA_E_ARG);
+    OK(ida_config_set(&c, "layers.0.num_key_value_heads", "3"));
+    assert_int_equal(ida_config_check(&c), IDA_E_ARG);
+    OK(ida_config_preset("tiny", IDA_MIXER_INTERDOMAIN, &c));
+    OK(ida_config_set(&c, "layers.1.state_size", "8"));
+    OK(ida_config_set(&c, "layer_mixers", "interdomain,softmax"));
+    assert_int_equal(ida_config_check(&c), IDA_E_ARG);
+    ida_string_free(text);
+    ida_string_free(again);
+    /* Files: as untrusted as the rest. */
+    static const char *const bad[][2] = {
+        {"[{}]", "layers must be a list"},          {"{}", "layers must be a list"},
+        {"[{},5]", "layers[1] is not an object"},   {"[{},{\"x\":1}]", "is not an option"},
+        {"[{},{\"kind\":\"softmax\"}]", "kind is"}, {"[{},{\"state_size\":0}]", "state_size"},
+        {"[{},{\"state-size\":8}]", "is not an option"}, {"[{\"dt_min\":1},{\"dt_max\":1e-3}]", "dt_m"}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char file[512];
+        snprintf(file, sizeof file, "{\"vocab_size\":11,\"hidden_size\":16,\"num_hidden_layers\":2,\"num_attention_heads\":2,"
+                 "\"layers\":%s}", bad[i][0]);
+        assert_int_equal(ida_config_parse(file, strlen(file), "f", &c), IDA_E_FORMAT);
+        if (!strstr(ida_last_error(), bad[i][1])) fail_msg("%s: %s", bad[i][0], ida_last_error());
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(absent_keys_take_the_documented_defaults),
@@ -394,6 +458,7 @@ int main(void) {
         cmocka_unit_test(set_changes_one_field_or_says_why_not),
         cmocka_unit_test(unknown_names_list_the_known_ones),
         cmocka_unit_test(a_broken_struct_is_refused_before_any_arithmetic),
+        cmocka_unit_test(layers_have_options_of_their_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

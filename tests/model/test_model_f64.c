@@ -163,11 +163,37 @@ static void every_gradient_matches_differences_in_a_hybrid(void **s) {
     check_config(&c, &o);
 }
 
+/* Layers of five kinds that differ in every width and option. */
+static ida_config layers_of_their_own(void) {
+    static const char *const own[][2] = {
+        {"layers.0.state_size", "5"},         {"layers.0.gate", "true"},          {"layers.0.dt_max", "0.05"},
+        {"layers.1.num_attention_heads", "2"}, {"layers.1.num_key_value_heads", "2"}, {"layers.1.head_dim", "6"},
+        {"layers.1.discretization", "euler"}, {"layers.2.num_key_value_heads", "1"}, {"layers.2.output_norm", "true"},
+        {"layers.2.readout", "bilinear"},     {"layers.2.state_size", "2"},       {"layers.3.head_dim", "10"},
+        {"layers.3.num_key_value_heads", "2"}, {"layers.3.rope", "false"},         {"layers.3.gate", "true"},
+        {"layers.4.num_attention_heads", "8"}, {"layers.4.head_dim", "2"},         {"layers.4.rope_theta", "100"},
+    };
+    ida_config c = small_config(IDA_MIXER_INTERDOMAIN, VOCAB, 16, 4, 3);
+    c.n_layers = 5;
+    OK(ida_config_set(&c, "layer_mixers", "s4d,dual-linear,interdomain,single-query,softmax"));
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) OK(ida_config_set(&c, own[i][0], own[i][1]));
+    OK(ida_config_check(&c));
+    return c;
+}
+
+static void every_gradient_matches_differences_where_layers_differ_in_width(void **s) {
+    (void)s;
+    option o = {.name = "layers of their own"};
+    ida_config c = layers_of_their_own();
+    c.init_std = 0.3;
+    check_config(&c, &o);
+}
+
 static void step_form_equals_chunk_form_in_double(void **state) {
     (void)state;
-    for (int kind = 0; kind < N_KINDS; kind++) {
-        ida_config c = small_config((ida_mixer_kind)kind, VOCAB, 16, 4, 3);
-        c.gate = c.output_norm = true;
+    for (int kind = 0; kind <= N_KINDS; kind++) {
+        ida_config c = kind == N_KINDS ? layers_of_their_own() : small_config((ida_mixer_kind)kind, VOCAB, 16, 4, 3);
+        if (kind < N_KINDS) c.gate = c.output_norm = true;
         ida_model *m = make_model(&c, &ida_ref64_device, 9, 0.15);
         int32_t ids[12];
         random_ids(ids, 12, VOCAB, 4);
@@ -199,6 +225,7 @@ int main(void) {
         cmocka_unit_test(L09_every_gradient_matches_differences_single_query),
         cmocka_unit_test(L09_every_gradient_matches_differences_s4d),
         cmocka_unit_test(every_gradient_matches_differences_in_a_hybrid),
+        cmocka_unit_test(every_gradient_matches_differences_where_layers_differ_in_width),
         cmocka_unit_test(step_form_equals_chunk_form_in_double),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
