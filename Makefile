@@ -50,10 +50,10 @@ ISA.avx512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mprefer-v
 REF     := $(wildcard src/ops/ref/*.c)
 CPU     := $(wildcard src/ops/cpu/*.c)
 MODEL   := $(wildcard src/model/*.c)
-REAL    := src/model/forward.c src/model/backward.c src/model/acts.c src/model/params.c src/model/state.c src/model/init.c \
-           src/model/legs.c src/model/model.c
+REAL    := $(filter-out src/layers/call_%,$(wildcard src/layers/*.c)) $(patsubst %,src/model/%.c,acts backward blocks forward init \
+           model params recorded state)
 LIBSRC  := $(filter-out $(CPU),$(wildcard src/core/*.c src/ops/*.c src/ops/ref/*.c src/model/*.c src/text/*.c src/data/*.c src/io/*.c \
-           src/layers/*.c src/train/*.c src/infer/*.c src/eval/*.c src/report/*.c src/bench/*.c))
+           src/layers/*.c src/train/*.c src/infer/*.c src/eval/*.c src/report/*.c src/bench/*.c src/api/*.c))
 CLISRC  := $(wildcard src/cli/*.c)
 LIBOBJ  := $(LIBSRC:%.c=$B/%.o) $(REF:%.c=$B/f64/%.o) $(foreach i,$(ISAS),$(CPU:%.c=$B/$i/%.o))
 CLIOBJ  := $(CLISRC:%.c=$B/%.o)

@@ -118,15 +118,24 @@ static void steps(void *arg) {
     run *r = arg;
     ida_interdomain_args a = r->inter;
     const int64_t row = r->z.h * r->z.w;
-    for (int64_t t = 0; t < r->steps; t++, a.q += row, a.k += row, a.v += row, a.o += row)
+    for (int64_t t = 0; t < r->steps; t++) {
+        a.q = ida_act_at(r->dev, r->inter.q, t * row);
+        a.k = ida_act_at(r->dev, r->inter.k, t * row);
+        a.v = ida_act_at(r->dev, r->inter.v, t * row);
+        a.o = ida_act_at(r->dev, r->inter.o, t * row);
         check(r->dev->ops->interdomain_step(r->dev, &a, &r->prep, 1));
+    }
 }
 static void s4d_steps(void *arg) {
     run *r = arg;
     ida_s4d_args a = r->s4d;
     const int64_t row = r->z.h * r->z.w;
-    for (int64_t t = 0; t < r->steps; t++, a.k += row, a.v += row, a.y += 2 * row)
+    for (int64_t t = 0; t < r->steps; t++) {
+        a.k = ida_act_at(r->dev, r->s4d.k, t * row);
+        a.v = ida_act_at(r->dev, r->s4d.v, t * row);
+        a.y = ida_act_at(r->dev, r->s4d.y, 2 * t * row);
         check(r->dev->ops->s4d_step(r->dev, &a, &r->prep, 1));
+    }
 }
 
 static void run_open(run *r) {
@@ -144,28 +153,38 @@ static void run_open(run *r) {
                                       .m = z->m,
                                       .chunk = z->chunk,
                                       .ssm = ssm,
-                                      .q = a->q,
-                                      .k = a->k,
-                                      .v = a->v,
-                                      .o = a->o,
+                                      .q = ida_act_of(a->q),
+                                      .k = ida_act_of(a->k),
+                                      .v = ida_act_of(a->v),
+                                      .o = ida_act_of(a->o),
                                       .state_in = none,
                                       .state_out = none};
-    r->inter_grads = (ida_interdomain_grads){
-        .dout = a->o, .dstate_out = none, .dstate_in = none, .dq = a->dq, .dk = a->dk, .dv = a->dv, .dssm = dssm};
+    r->inter_grads = (ida_interdomain_grads){.dout = ida_act_of(a->o),
+                                             .dstate_out = none,
+                                             .dstate_in = none,
+                                             .dq = ida_act_of(a->dq),
+                                             .dk = ida_act_of(a->dk),
+                                             .dv = ida_act_of(a->dv),
+                                             .dssm = dssm};
     r->s4d = (ida_s4d_args){.h = z->h,
                             .r = z->w,
                             .d = z->w,
                             .m = z->m,
                             .chunk = z->chunk,
                             .ssm = ssm,
-                            .k = a->k,
-                            .v = a->v,
+                            .k = ida_act_of(a->k),
+                            .v = ida_act_of(a->v),
                             .w = a->w,
-                            .y = a->y,
+                            .y = ida_act_of(a->y),
                             .state_in = none,
                             .state_out = none};
-    r->s4d_grads =
-        (ida_s4d_grads){.dy = a->y, .dstate_out = none, .dstate_in = none, .dk = a->dk, .dv = a->dv, .dw = a->dw, .dssm = dssm};
+    r->s4d_grads = (ida_s4d_grads){.dy = ida_act_of(a->y),
+                                   .dstate_out = none,
+                                   .dstate_in = none,
+                                   .dk = ida_act_of(a->dk),
+                                   .dv = ida_act_of(a->dv),
+                                   .dw = a->dw,
+                                   .dssm = dssm};
     float *p = a->prep;
     r->prep = (ida_ssm_prep){p, p + gm, p + 2 * gm, p + 3 * gm, p + 4 * gm, p + 4 * gm + gmm};
     ida_ref_ssm_prepare(&ssm, z->h, z->m, IDA_READOUT_HERMITIAN, NULL, &r->prep);

@@ -22,6 +22,7 @@
 #define IDATTN_H
 
 #include "idattn/base.h"
+#include "idattn/options.h"
 #include "idattn/config.h"
 #include "idattn/model.h"
 #include "idattn/text.h"

@@ -199,7 +199,7 @@ static void fill(const ida_device *dev, void *to, const field *f, int64_t n, int
             f->kind == INTS || f->kind == SUM ? 0 : f->mean + f->sd * ida_normal(5, IDA_STREAM_TEST, (uint64_t)(i + f->width));
         const int32_t id = (int32_t)(ida_uniform(6, IDA_STREAM_TEST, (uint64_t)i) * (double)f->width);
         const uint16_t h = ida_f32_to_bf16((float)r);
-        const float x = f->type == F_ACT && dev->act_size == 2 ? ida_bf16_to_f32(h) : (float)r;
+        const float x = f->type == F_ACT && dev->act_type == IDA_TYPE_BF16 ? ida_bf16_to_f32(h) : (float)r;
         if (f->kind == INTS) memcpy(host + i * size, &id, sizeof id);
         else if (size == 2) memcpy(host + i * size, &h, sizeof h);
         else memcpy(host + i * size, &x, sizeof x);
@@ -320,7 +320,8 @@ static float *timed(const bench *b, const problem *p, int64_t n) {
 
 static void run(bench *b, const problem *p, int64_t width) {
     const int64_t n = rows_of(b, p);
-    const double bytes = bytes_of(b->dev, p, n), flops = flops_of(b, p, n), limit = b->dev->act_size == 2 ? 2e-2 : 1e-3;
+    const double bytes = bytes_of(b->dev, p, n), flops = flops_of(b, p, n),
+                 limit = b->dev->act_type == IDA_TYPE_BF16 ? 2e-2 : 1e-3;
     const double error = check(b, p);
     printf("%-22s %5lld %6lld  error %.1e", p->name, (long long)width, (long long)n, error);
     if (!(error <= limit)) {

@@ -49,8 +49,9 @@ IDA_API const char *ida_version(void);
 typedef void ida_log_fn(void *user, const char *line);
 IDA_API void ida_set_log(ida_log_fn *fn, void *user);
 
-/* Threads for all CPU work, 1..256; 0 = one per core. Results do not depend on it. Call while nothing runs. */
+/* Threads for all CPU work; 0 = one per core. Results do not depend on it. Call while nothing runs. */
 IDA_API ida_status ida_set_threads(int n);
+typedef struct ida_process_options { int64_t threads; } ida_process_options; /* by name: idattn/options.h */
 IDA_API int ida_get_threads(void);
 
 /* The vector instruction set in use: "base" (128-bit), "avx2" or "avx512". The environment variable IDA_ISA
@@ -61,6 +62,13 @@ IDA_API const char *ida_isa_name(void);
  * activations and matrix weights bf16; sums, states and the optimiser's weights fp32; or IDA_F32). IDA_F64: ida_mixer_file only.
  * Without backend, GPU or a new enough driver, calls that name "cuda" give IDA_E_UNSUPPORTED with the reason; all else works. */
 typedef enum ida_dtype { IDA_F64 = 0, IDA_F32 = 1, IDA_BF16 = 2 } ida_dtype;
+/* What a device of that name computes in when nothing else is said: IDA_F32 on the CPU (NULL), IDA_BF16 on a GPU. */
+IDA_API ida_dtype ida_device_dtype(const char *device);
+/* Where a model is to be, for ida_model_load_on. From ida_options_defaults dtype is 0: ida_device_dtype tells it. */
+typedef struct ida_place_options {
+    const char *device;
+    ida_dtype dtype;
+} ida_place_options;
 
 /* What this machine can do, as one JSON object (isa, isas, threads, blas {config, core}, memory_bytes,
  * gpu {backend, error, devices [{name, sm, memory_bytes}]}, ...).

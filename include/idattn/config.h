@@ -40,8 +40,7 @@ typedef struct ida_config {
     uint8_t layer_mixer[IDA_MAX_LAYERS]; /* ida_mixer_kind of each layer */
 } ida_config;
 
-/* Fills *cfg from a built-in preset ("125m", "350m", "760m", "1.3b", "tiny", "demo", "study") with the given mixer in all
- * layers. IDA_E_ARG names the known presets. */
+/* Fills *cfg from a built-in preset with the given mixer in all layers. IDA_E_ARG names the known presets. */
 IDA_API ida_status ida_config_preset(const char *name, ida_mixer_kind mixer, ida_config *cfg);
 /* Reads config.json (HF Llama keys plus a "mixer" object, docs/formats.md). */
 IDA_API ida_status ida_config_load(const char *path, ida_config *cfg);
@@ -51,6 +50,15 @@ IDA_API ida_status ida_config_json(const ida_config *cfg, char **json);
  * "interdomain,softmax,..."). Does not check the whole: ida_config_check does. */
 IDA_API ida_status ida_config_set(ida_config *cfg, const char *key, const char *value);
 IDA_API ida_status ida_config_check(const ida_config *cfg);
+/* A shape as it is asked for: a preset or a config.json, its mixer, then fields by their keys. */
+typedef struct ida_shape_options {
+    const char *preset, *config; /* one of the two; config: a path */
+    bool has_mixer;              /* else the file's own, or that of ida_options_json("shape") */
+    ida_mixer_kind mixer;        /* in all layers */
+    const char *const *set;      /* "key=value" as in ida_config_set, each key at most once */
+    int64_t n_set;
+} ida_shape_options;
+IDA_API ida_status ida_config_make(const ida_shape_options *o, ida_config *cfg);
 IDA_API const char *ida_mixer_name(ida_mixer_kind kind);
 IDA_API ida_status ida_mixer_parse(const char *name, ida_mixer_kind *kind);
 

@@ -40,7 +40,7 @@ typedef struct ida_sample_options {
     int64_t n_stop;
     bool ignore_eos;
 } ida_sample_options;
-IDA_API void ida_sample_defaults(ida_sample_options *o); /* temperature 0.8, top_k 0, top_p 0.95, max_tokens 256 */
+IDA_API void ida_sample_defaults(ida_sample_options *o); /* those of ida_options_json("sample") */
 /* Samples one id from logits [n]; a pure function of (logits, options, index). */
 /* Order: temperature, top_k, top_p (smallest set of the likeliest that reaches it), min_p (relative to the likeliest). Equal
  * logits rank by lower id. -inf is a masked id; NaN, +inf or nothing but -inf is IDA_E_NUMERIC. */

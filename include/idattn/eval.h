@@ -27,9 +27,9 @@ IDA_API ida_status ida_eval_ppl(const ida_model *m, const ida_tokenizer *t, cons
 typedef struct ida_length_options {
     const char *data_dir;        /* validation shards, documents concatenated into blocks */
     int64_t train_len;           /* T; 0 = the model's max_position */
-    int64_t multiple;            /* evaluate to multiple * T (1..64 and beyond); state is carried, never reset */
-    int64_t buckets_per_len;     /* buckets per T; 0 = 4 */
-    int64_t blocks;              /* independent blocks averaged; 0 = as many as the data gives, at most 16 */
+    int64_t multiple;            /* evaluate to multiple * T; state is carried, never reset */
+    int64_t buckets_per_len;     /* buckets per T; 0 = the default */
+    int64_t blocks;              /* independent blocks averaged; 0 = as many as the data gives, up to a limit */
     ida_data_source source;      /* of data_dir */
 } ida_length_options;
 /* JSON: buckets [{begin, end, loss, tokens}], and loss at 1x, 2x, 4x ... (the last T tokens before each mark). */
@@ -44,9 +44,9 @@ IDA_API ida_status ida_eval_length(const ida_model *m, const ida_length_options 
 IDA_API ida_status ida_report(const char *const *runs, int64_t n_runs, const char *out_dir, char **json);
 /* ---------------------------------------------------------------- benchmarks */
 
-/* name: "gemm", "mixer", "train", "decode", "prefill", "threads", "kernel-form". args: "key=value" strings, a key at most once
- * (known keys are in the error for an unknown one; "out=DIR" writes a picture). JSON: {bench, machine, rows: [{..., seconds,
- * floor_seconds, ratio, check}]}; a speed whose check failed is not in it. */
+/* name and keys: the groups "bench.NAME" of ida_options_json. args: "key=value" strings, a key at most once (where
+ * there is a key "out", it writes a picture). JSON: {bench, machine, rows: [{..., seconds, floor_seconds, ratio,
+ * check}]}; a speed whose check failed is not in it. */
 IDA_API ida_status ida_bench(const char *name, const char *const *args, int64_t n_args, ida_progress_fn *p, void *user,
                              char **json);
 

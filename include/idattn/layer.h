@@ -15,7 +15,7 @@ typedef struct ida_mixer_args {
     const int64_t *cu_seqlens;
     ida_discretization discretization;
     ida_readout readout;
-    int64_t chunk;               /* chunked form: 1..64; 0 = 64 */
+    int64_t chunk;               /* chunked form: its length; 0 = the longest, which ida_options_json("mixer") tells */
     const float *q, *k, *v;      /* [T,H,R] [T,G,R] [T,G,D] */
     const float *log_dt, *a_log, *a_imag, *c_real, *c_imag; /* [G] [G,M] [G,M] [G,M,M] [G,M,M] */
     const float *state_real, *state_imag;         /* [S,G,M,R+D] before each document; NULL = zero */
@@ -31,6 +31,13 @@ typedef struct ida_mixer_grads {
 IDA_API ida_status ida_mixer_forward(const ida_mixer_args *a, ida_form form);
 IDA_API ida_status ida_mixer_backward(const ida_mixer_args *a, const ida_mixer_grads *g, ida_form form); /* not step */
 
+/* Options of ida_mixer_file by name. */
+typedef struct ida_mixer_options {
+    const char *device;
+    ida_form form;
+    ida_dtype dtype;
+    int64_t chunk;
+} ida_mixer_options;
 /* The same on a safetensors file of float64 tensors named as above, out to another (docs/formats.md). Gradients are
  * written when grad_o is present (the step form has none: it says so and writes the outputs). bf16: q, k, v, grad_o and o,
  * grad_q/k/v are rounded to bf16; on the CPU the core runs in fp32, on a GPU as in training. device: as ida_model_load_on, NULL =

@@ -57,12 +57,12 @@ IDA_API void ida_decoder_free(ida_decoder *d);
 IDA_API const char *ida_tokenizer_piece(const ida_tokenizer *t, int64_t id, size_t *n_bytes, bool *is_special);
 
 typedef struct ida_bpe_options {
-    int64_t vocab_size;          /* 257..1,048,576: 256 bytes, merges, and the end-of-text token (last id) */
-    int64_t min_frequency;       /* a pair seen less often is not merged; >= 1, default 2 */
+    int64_t vocab_size;          /* 256 bytes, merges, and the end-of-text token (last id) */
+    int64_t min_frequency;       /* a pair seen less often is not merged; 0 = the default */
     const char *const *inputs;   /* text files (.txt .jsonl, also .gz .zst; .parquet); "-" = standard input as text */
     int64_t n_inputs;
-    const char *jsonl_key;       /* NULL = "text"; also the column of Parquet files */
-} ida_bpe_options;
+    const char *jsonl_key;       /* NULL = the default; also the column of Parquet files */
+} ida_bpe_options;               /* ranges and defaults: ida_options_json("bpe") */
 /* Byte-level BPE; the merges are the same for any thread count. progress: bytes while reading, then merges. */
 IDA_API ida_status ida_tokenizer_train(const ida_bpe_options *o, ida_progress_fn *progress, void *user, ida_tokenizer **out);
 

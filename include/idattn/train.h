@@ -19,7 +19,7 @@ typedef struct ida_train_options {
     int64_t batch;               /* sequences per optimiser step */
     int64_t micro_batch;         /* sequences per forward/backward; divides batch */
     int64_t steps;
-    int64_t warmup_steps;        /* linear; -1 = 375M tokens' worth, at most 15% of the steps */
+    int64_t warmup_steps;        /* linear; -1 = as docs/method.md section 8 has it */
     double lr, min_lr, ssm_lr_max; /* peak; final; cap for SSM parameters (docs/method.md section 8) */
     double beta1, beta2, eps, weight_decay, clip;
     int64_t eval_every, eval_tokens; /* 0 = only at the end / all of the validation set */
@@ -30,12 +30,16 @@ typedef struct ida_train_options {
     bool activation_checkpointing; /* keep a layer's input only, form the rest again in backward: same bits, less memory */
     ida_data_source source;      /* of data_dir, when its shards are not ours; vocab_size of the config then bounds the ids */
 } ida_train_options;
-/* Rates, AdamW, clipping and caps of docs/method.md section 8 with the 125m interdomain model; a small run (1000 steps of 8
- * sequences, evaluated and saved at the end) that callers adapt; paths NULL. */
+/* Rates, AdamW, clipping and caps of docs/method.md section 8 with the smallest model of the paper; a small run,
+ * evaluated and saved at the end, that callers adapt; paths NULL. The values are in ida_options_json("train"). */
 IDA_API void ida_train_defaults(ida_train_options *o);
-/* The recipe of docs/method.md section 8 for a size of the paper: "125m", "350m", "760m", "1.3b". Sets rates, batch (524,288
- * tokens), seq_len, steps and how often to evaluate and save; nothing else. IDA_E_ARG names the sizes. */
+/* The recipe of docs/method.md section 8 for a size of the paper. Sets rates, batch (524,288 tokens), seq_len, steps
+ * and how often to evaluate and save; nothing else. IDA_E_ARG names the sizes. */
 IDA_API ida_status ida_train_recipe(const char *size, ida_train_options *o);
+typedef struct ida_recipe_options { const char *recipe; } ida_recipe_options; /* the sizes: idattn/options.h */
+/* What a run goes on with, from the folder of a checkpoint (ida_model_resolve): of *o, the shape and every option
+ * that changes the result; the others stay. After a failure *o is as it was. */
+IDA_API ida_status ida_train_options_load(const char *dir, ida_train_options *o);
 
 typedef struct ida_train_event {
     /* POLL: nothing happened; asked before each micro-batch of an evaluation, so that a long one can be stopped. Never logged. */
@@ -70,6 +74,20 @@ typedef struct ida_train_plan {
  * Writes nothing; data_dir and out_dir may be NULL. IDA_E_ARG names the option that is out of range, IDA_E_UNSUPPORTED a device
  * and dtype that do not go together; IDA_E_NOMEM: sizes past 2^63. */
 IDA_API ida_status ida_train_make_plan(const ida_train_options *o, ida_train_plan *plan);
+/* What training a shape takes, from its sizes alone. */
+typedef struct ida_cost_options {
+    int64_t tokens;              /* to train on; 0 = those of the recipe */
+    double tflops;               /* sustained, 10^12 flops a second, of all devices together */
+    int64_t micro_batch;         /* sequences in memory at once */
+} ida_cost_options;
+typedef struct ida_train_cost {
+    double tokens, flops, shard_bytes, tflops, hours;
+    int64_t steps, seq_len, micro_batch;
+    ida_train_plan plan;         /* on the CPU, of one micro-batch */
+} ida_train_cost;
+/* recipe: a size of ida_train_recipe; another text or NULL: none, and o->tokens must be given. */
+IDA_API ida_status ida_train_find_cost(const ida_config *cfg, const char *recipe, const ida_cost_options *o,
+                                       ida_train_cost *cost);
 /* Runs to options->steps. Every event but POLL also goes to log.jsonl. SIGTERM handling is the caller's: return non-zero. The
  * shards' checksums are checked first. After a failure of the data or of the log the steps done are saved before it returns. */
 IDA_API ida_status ida_train(const ida_train_options *o, ida_train_fn *on_event, void *user);

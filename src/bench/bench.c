@@ -2,7 +2,6 @@
 #include "bench/bench.h"
 
 #include <cblas.h>
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,72 +12,54 @@
 #include "core/threads.h"
 #include "ops/blas.h"
 
-typedef struct entry {
-    const char *name;
-    const ida_bench_key *keys;
-    ida_bench_fn *run;
-} entry;
-static const entry benches[] = {{"gemm", ida_bench_gemm_keys, ida_bench_gemm},
-                                {"mixer", ida_bench_mixer_keys, ida_bench_mixer},
-                                {"train", ida_bench_train_keys, ida_bench_train},
-                                {"decode", ida_bench_decode_keys, ida_bench_decode},
-                                {"prefill", ida_bench_prefill_keys, ida_bench_prefill},
-                                {"threads", ida_bench_threads_keys, ida_bench_threads},
-                                {"kernel-form", ida_bench_kernel_form_keys, ida_bench_kernel_form},
-                                {"tokenizer", ida_bench_tokenizer_keys, ida_bench_tokenizer}};
-enum { N_BENCHES = sizeof benches / sizeof *benches, WARM_UP = 2, FLOOR_REPS = 10 };
+#define POINTER(id) &ida_bench_##id,
+static const ida_bench_kind *const benches[] = {IDA_BENCHES(POINTER)};
+enum { WARM_UP = 2, FLOOR_REPS = 10 };
 
-static ida_status unknown_key(const ida_bench_run *b, const char *arg) {
+const ida_fields *ida_bench_fields(int64_t i) { return i < IDA_COUNT(benches) ? benches[i]->fields : NULL; }
+
+/* One key as KEY=DEFAULT (HELP). */
+static ida_status show_key(const ida_field *f, const void *defaults, ida_buf *list) {
+    json_t *v = ida_field_to_json(f, defaults);
+    char *number = ida_json_dump(v, JSON_ENCODE_ANY);
+    const char *text = json_is_string(v) ? json_string_value(v) : f->flags & IDA_FIELD_DERIVED ? "auto" : "";
+    ida_status st = ida_buf_addf(list, "%s%s=%s (%s)", list->len ? ", " : "", f->key,
+                                 json_is_string(v) || json_is_null(v) ? text : number ? number : "?", f->help);
+    json_decref(v);
+    ida_free(number);
+    return st;
+}
+
+/* `options` holds defaults or what was given so far. */
+static ida_status unknown_key(const ida_bench_kind *k, const void *options, const char *arg) {
     ida_buf list = {0};
     ida_status st = IDA_OK;
-    for (const ida_bench_key *k = b->keys; k->key && !st; k++)
-        st = ida_buf_addf(&list, "%s%s=%s (%s)", k == b->keys ? "" : ", ", k->key, k->def, k->help);
+    for (int64_t i = 0; i < k->fields->n && !st; i++) st = show_key(&k->fields->rows[i], options, &list);
     if (!st)
-        st = ida_fail(IDA_E_ARG, __FILE__, __LINE__, "bench %s does not know \"%s\"; keys: %s", b->name, arg,
-                      list.data ? list.data : "");
+        st = ida_fail(IDA_E_ARG, __FILE__, __LINE__, "bench %s does not know \"%.80s\"; keys: %s", k->name, arg,
+                      list.data);
     ida_buf_free(&list);
     return st;
 }
 
-static ida_status parse_args(ida_bench_run *b, const char *const *args, int64_t n) {
-    bool given[sizeof b->values / sizeof *b->values] = {false};
-    for (int64_t k = 0; b->keys[k].key; k++) b->values[k] = b->keys[k].def;
+static ida_status parse_args(const ida_bench_kind *k, void *options, const char *const *args, int64_t n) {
+    ida_fields_defaults(k->fields, options);
     for (int64_t i = 0; i < n; i++) {
-        const char *eq = strchr(args[i], '=');
-        int64_t k = 0;
-        while (
-            eq && b->keys[k].key &&
-            (strlen(b->keys[k].key) != (size_t)(eq - args[i]) || strncmp(b->keys[k].key, args[i], (size_t)(eq - args[i])) != 0))
-            k++;
-        if (!eq || !b->keys[k].key) return unknown_key(b, args[i]);
-        IDA_FAIL_IF(given[k], IDA_E_ARG, "bench %s: %s is given twice; give it once", b->name, b->keys[k].key);
-        given[k] = true;
-        b->values[k] = eq + 1;
+        char key[40] = "", subject[200];
+        size_t len = strcspn(args[i], "=");
+        snprintf(key, sizeof key, "%.*s", len < sizeof key ? (int)len : 0, args[i]);
+        if (!args[i][len] || !ida_fields_find(k->fields, key)) return unknown_key(k, options, args[i]);
+        for (int64_t j = 0; j < i; j++)
+            IDA_FAIL_IF(strncmp(args[j], args[i], len + 1) == 0, IDA_E_ARG, "bench %s: %s is given twice; give it once",
+                        k->name, key);
+        snprintf(subject, sizeof subject, "bench %s: %.120s", k->name, args[i]);
+        IDA_TRY(ida_fields_set(k->fields, options, key, args[i] + len + 1, subject));
     }
-    return ida_bench_int(b, "reps", 1, 1000000, &b->reps);
-}
-
-const char *ida_bench_str(const ida_bench_run *b, const char *key) {
-    for (int64_t k = 0; b->keys[k].key; k++)
-        if (strcmp(b->keys[k].key, key) == 0) return b->values[k];
-    return "";
-}
-
-ida_status ida_bench_int(const ida_bench_run *b, const char *key, int64_t lo, int64_t hi, int64_t *out) {
-    const char *text = ida_bench_str(b, key);
-    char *end;
-    errno = 0;
-    long long v = strtoll(text, &end, 10);
-    IDA_FAIL_IF(end == text || *end || errno || v < lo || v > hi, IDA_E_ARG,
-                "bench %s: %s=%s is not a whole number from %lld to %lld", b->name, key, text, (long long)lo, (long long)hi);
-    *out = v;
     return IDA_OK;
 }
 
-ida_status ida_bench_config(const ida_bench_run *b, int64_t T, ida_config *cfg) {
-    ida_mixer_kind kind;
-    IDA_TRY(ida_mixer_parse(ida_bench_str(b, "mixer"), &kind));
-    IDA_TRY(ida_config_preset(ida_bench_str(b, "preset"), kind, cfg));
+ida_status ida_bench_config(const char *preset, ida_mixer_kind mixer, int64_t T, ida_config *cfg) {
+    IDA_TRY(ida_config_preset(preset, mixer, cfg));
     if (T > 0) cfg->max_position = T;
     return ida_config_check(cfg);
 }
@@ -248,23 +229,37 @@ static ida_status finish(ida_bench_run *b, char **json) {
     return IDA_OK;
 }
 
+static ida_status run(const ida_bench_kind *k, const char *const *args, int64_t n_args, ida_bench_run *b, char **json) {
+    void *options = NULL;
+    ida_status st = b->top && b->rows ? IDA_OK : ida_fail(IDA_E_NOMEM, __FILE__, __LINE__, "no memory for the result");
+    if (!st) st = ida_calloc(&options, 1, k->fields->bytes, "options");
+    if (!st) st = parse_args(k, options, args, n_args);
+    if (!st) {
+        b->options = options;
+        b->reps = *(const int64_t *)(const void *)((const char *)options + ida_fields_find(k->fields, "reps")->offset);
+        st = k->run(b);
+    }
+    if (!st) st = finish(b, json);
+    ida_free(options);
+    return st;
+}
+
 ida_status ida_bench(const char *name, const char *const *args, int64_t n_args, ida_progress_fn *p, void *user, char **json) {
     IDA_NEED(json);
     *json = NULL;
     IDA_NEED(name);
     IDA_FAIL_IF(n_args < 0 || (n_args && !args), IDA_E_ARG, "n_args is %lld without args", (long long)n_args);
-    for (int i = 0; i < N_BENCHES; i++) {
-        if (strcmp(benches[i].name, name) != 0) continue;
-        ida_bench_run b = {
-            .name = name, .keys = benches[i].keys, .progress = p, .user = user, .top = json_object(), .rows = json_array()};
-        ida_status st = b.top && b.rows ? parse_args(&b, args, n_args)
-                                        : ida_fail(IDA_E_NOMEM, __FILE__, __LINE__, "no memory for the result");
-        if (!st) st = benches[i].run(&b);
-        if (!st) st = finish(&b, json);
+    const char *names[IDA_COUNT(benches) + 1] = {NULL};
+    for (int64_t i = 0; i < IDA_COUNT(benches); i++) names[i] = benches[i]->name;
+    int i = ida_names_find(names, name);
+    if (i >= 0) {
+        ida_bench_run b = {.name = name, .progress = p, .user = user, .top = json_object(), .rows = json_array()};
+        ida_status st = run(benches[i], args, n_args, &b, json);
         json_decref(b.top);
         json_decref(b.rows);
         return st;
     }
-    IDA_FAIL(IDA_E_ARG,
-             "bench \"%s\" is not known; use one of: gemm, mixer, train, decode, prefill, threads, kernel-form, tokenizer", name);
+    char list[160];
+    ida_names_join(names, 0, NULL, list, sizeof list);
+    IDA_FAIL(IDA_E_ARG, "bench \"%.40s\" is not known; use one of: %s", name, list);
 }

@@ -9,34 +9,43 @@
 #include "idattn/eval.h"
 #include "core/clock.h"
 #include "core/mem.h"
+#include "core/place.h"
+#include "model/config.h"
 #include "model/model.h"
-
-typedef struct ida_bench_key {
-    const char *key, *def, *help;
-} ida_bench_key; /* key NULL ends a list */
 
 typedef struct ida_bench_run {
     const char *name;
-    const ida_bench_key *keys;
-    const char *values[16]; /* in the order of keys */
+    const void *options;    /* the bench's own struct, defaults and arguments in it */
     json_t *top, *rows;     /* top: further keys of the result */
     ida_progress_fn *progress;
     void *user;
     int64_t reps;
 } ida_bench_run;
 
-/* One bench per file; registered in bench.c. */
-typedef ida_status ida_bench_fn(ida_bench_run *b);
-ida_bench_fn ida_bench_gemm, ida_bench_mixer, ida_bench_train, ida_bench_decode, ida_bench_prefill, ida_bench_threads,
-    ida_bench_kernel_form, ida_bench_tokenizer;
-extern const ida_bench_key ida_bench_gemm_keys[], ida_bench_mixer_keys[], ida_bench_train_keys[], ida_bench_decode_keys[],
-    ida_bench_prefill_keys[], ida_bench_threads_keys[], ida_bench_kernel_form_keys[], ida_bench_tokenizer_keys[];
+/* A bench: its arguments as a struct and its table (with a row "reps"), and what runs. This list is the only one of
+ * them. */
+typedef struct ida_bench_kind {
+    const char *name;
+    const ida_fields *fields;
+    ida_status (*run)(ida_bench_run *b);
+} ida_bench_kind;
+#define IDA_BENCHES(B) B(gemm) B(mixer) B(train) B(decode) B(prefill) B(threads) B(kernel_form) B(tokenizer)
+#define IDA_BENCH_DECLARE(id) extern const ida_bench_kind ida_bench_##id;
+IDA_BENCHES(IDA_BENCH_DECLARE)
+#define IDA_BENCH(id, name, T, rows, run) \
+    static const ida_fields id##_fields = IDA_FIELDS("bench." name, "bench " name ": ", T, rows); \
+    const ida_bench_kind ida_bench_##id = {name, &id##_fields, run}
+/* The table of bench number i, NULL behind the last. */
+const ida_fields *ida_bench_fields(int64_t i);
 
-const char *ida_bench_str(const ida_bench_run *b, const char *key);
-/* IDA_E_ARG names key, value and range. */
-ida_status ida_bench_int(const ida_bench_run *b, const char *key, int64_t lo, int64_t hi, int64_t *out);
-/* Config of the keys "preset" and "mixer", with max_position = T when T > 0. */
-ida_status ida_bench_config(const ida_bench_run *b, int64_t T, ida_config *cfg);
+/* Rows that several benches have. */
+#define IDA_ROW_REPS(T, def, help_) IDA_ROW_INT(T, "reps", reps, def, 1, 1000000, .help = help_)
+#define IDA_ROW_PRESET(T, def, help_) \
+    IDA_ROW_TEXT(T, "preset", preset, def, "NAME", .names = ida_preset_names, .help = help_)
+#define IDA_ROW_MIXER(T) IDA_ROW_ENUM(T, "mixer", mixer, IDA_MIXER_DEFAULT, ida_mixer_names, .help = "the mixer")
+
+/* A preset with max_position = T when T > 0. */
+ida_status ida_bench_config(const char *preset, ida_mixer_kind mixer, int64_t T, ida_config *cfg);
 
 typedef ida_status ida_bench_body(void *arg);
 /* Warm-up, then b->reps timed calls; *seconds = their median. IDA_E_CANCELLED when the progress callback says so: it is asked
@@ -87,7 +96,7 @@ double ida_bench_grads_limit(const ida_device *dev);
 ida_status ida_bench_product_rate(ida_bench_run *b, const ida_device *dev, double *flops);
 /* Whether activations are rounded on the way to bf16, which decides what a check allows. */
 bool ida_bench_rounds(const ida_device *dev);
-/* The device of the keys "device" and "dtype". */
-ida_status ida_bench_device(const ida_bench_run *b, const ida_device **dev);
+/* dtype 0: the device's own. */
+ida_status ida_bench_device(const char *name, ida_dtype dtype, const ida_device **dev);
 
 #endif

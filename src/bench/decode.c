@@ -13,22 +13,33 @@
 #include "bench/bench.h"
 #include "infer/session.h"
 
-const ida_bench_key ida_bench_decode_keys[] = {{"preset", "tiny", "the shape"},
-                                               {"mixer", "interdomain", "the mixer"},
-                                               {"tokens", "1000000", "positions reached; for softmax 10000 is plenty"},
-                                               {"reps", "200", "rounds of 64 steps at each mark"},
-                                               {"device", "cpu", "cpu, cuda or cuda:N"},
-                                               {"dtype", "auto", "f32, bf16 or auto: bf16 on a GPU"},
-                                               {NULL, NULL, NULL}};
-const ida_bench_key ida_bench_prefill_keys[] = {{"preset", "125m", "the shape"},
-                                                {"mixer", "interdomain", "the mixer"},
-                                                {"T", "4096", "prompt tokens"},
-                                                {"reps", "10", "timed calls"},
-                                                {"device", "cpu", "cpu, cuda or cuda:N"},
-                                                {"dtype", "auto", "f32, bf16 or auto: bf16 on a GPU"},
-                                                {NULL, NULL, NULL}};
+#define BURST 64
 
-enum { MAX_MARKS = 8, BURST = 64, DEVICE_CACHE = 128 << 20 /* bytes; more than the GPUs of 2026 have */ };
+typedef struct options {
+    const char *preset, *device;
+    ida_mixer_kind mixer;
+    ida_dtype dtype;
+    int64_t tokens, reps; /* tokens: reached, or of the prompt */
+} options;
+static const ida_field decode_rows[] = {
+    IDA_ROW_PRESET(options, "tiny", "the shape"),
+    IDA_ROW_MIXER(options),
+    IDA_ROW_INT(options, "tokens", tokens, 1000000, 1, IDA_ANY_INT,
+                .help = "positions reached; for softmax 10000 is plenty"),
+    IDA_ROW_REPS(options, 200, "rounds of " IDA_STR(BURST) " steps at each mark"),
+    IDA_ROW_DEVICE(options),
+    IDA_ROW_DTYPE(options, 0),
+};
+static const ida_field prefill_rows[] = {
+    IDA_ROW_PRESET(options, "125m", "the shape"),
+    IDA_ROW_MIXER(options),
+    IDA_ROW_INT(options, "T", tokens, 4096, 1, 1 << 24, .help = "prompt tokens"),
+    IDA_ROW_REPS(options, 10, "timed calls"),
+    IDA_ROW_DEVICE(options),
+    IDA_ROW_DTYPE(options, 0),
+};
+
+enum { MAX_MARKS = 8, DEVICE_CACHE = 128 << 20 /* bytes; more than the GPUs of 2026 have */ };
 
 typedef struct decode {
     ida_model *model;
@@ -78,8 +89,9 @@ static int32_t token(const ida_model *m, uint64_t i) {
 static ida_status make_model(ida_bench_run *b, int64_t T, ida_model **out) {
     ida_config cfg;
     const ida_device *dev = NULL;
-    IDA_TRY(ida_bench_config(b, T, &cfg));
-    IDA_TRY(ida_bench_device(b, &dev));
+    const options *o = b->options;
+    IDA_TRY(ida_bench_config(o->preset, o->mixer, T, &cfg));
+    IDA_TRY(ida_bench_device(o->device, o->dtype, &dev));
     json_object_set_new(b->top, "device", json_string(dev->name));
     return ida_model_create_on(&cfg, dev, 42, out);
 }
@@ -167,19 +179,18 @@ static ida_status time_marks(ida_bench_run *b, decode *d, double *times, double 
  * and written; a cache read. */
 static double step_bytes(const ida_model *m, const ida_model_info *info, int64_t position) {
     const ida_config *c = &m->cfg;
-    const double act_size = (double)m->dev->act_size;
+    const double act_size = (double)ida_act_bytes(m->dev, 1);
     int64_t idle = c->tie_embeddings ? 0 : (c->vocab_size - 1) * c->d_model;
     return act_size * (double)(info->parameters - idle) + 2.0 * (double)info->state_bytes +
            act_size / sizeof(float) * (double)info->state_bytes_per_token * (double)position;
 }
 
-ida_status ida_bench_decode(ida_bench_run *b) {
+static ida_status run_decode(ida_bench_run *b) {
     decode d = {0};
-    int64_t tokens;
+    const int64_t tokens = ((const options *)b->options)->tokens;
     double error = 0, copy = 0, *times = NULL, seconds[MAX_MARKS], worst = 0;
     bool check = false;
     ida_status st;
-    IDA_TRY(ida_bench_int(b, "tokens", 1, INT64_C(1) << 40, &tokens));
     IDA_TRY_GOTO(make_model(b, 0, &d.model));
     IDA_TRY_GOTO(IDA_ALLOC(times, MAX_MARKS * b->reps, "timings"));
     IDA_TRY_GOTO(IDA_ALLOC(d.logits, ida_model_config(d.model)->vocab_size, "logits"));
@@ -236,14 +247,13 @@ static ida_status prefill_body(void *arg) {
     return IDA_OK;
 }
 
-ida_status ida_bench_prefill(ida_bench_run *b) {
+static ida_status run_prefill(ida_bench_run *b) {
     ida_model *m = NULL;
-    prefill p = {.run = b};
+    prefill p = {.run = b, .n = ((const options *)b->options)->tokens};
     ida_model_info info;
     double error = 0, rate = 0, seconds = 0;
     bool check = false;
     ida_status st;
-    IDA_TRY(ida_bench_int(b, "T", 1, 1 << 24, &p.n));
     IDA_TRY_GOTO(make_model(b, p.n, &m));
     IDA_TRY_GOTO(ida_config_info(ida_model_config(m), &info));
     IDA_TRY_GOTO(IDA_ALLOC(p.ids, p.n, "token ids"));
@@ -264,3 +274,6 @@ out:
     ida_model_free(m);
     return st;
 }
+
+IDA_BENCH(decode, "decode", options, decode_rows, run_decode);
+IDA_BENCH(prefill, "prefill", options, prefill_rows, run_prefill);

@@ -7,8 +7,12 @@
 #include "core/rng.h"
 #include "bench/bench.h"
 
-const ida_bench_key ida_bench_gemm_keys[] = {
-    {"preset", "125m", "whose shapes"}, {"N", "2048", "tokens"}, {"reps", "10", "timed calls"}, {NULL, NULL, NULL}};
+typedef struct options { const char *preset; int64_t n, reps; } options;
+static const ida_field gemm_rows[] = {
+    IDA_ROW_PRESET(options, "125m", "whose shapes"),
+    IDA_ROW_INT(options, "N", n, 2048, 1, 1 << 20, .help = "tokens"),
+    IDA_ROW_REPS(options, 10, "timed calls"),
+};
 
 typedef enum what { FORWARD, DX, DW } what;
 typedef struct product {
@@ -21,9 +25,11 @@ typedef struct product {
 static ida_status body(void *arg) {
     product *p = arg;
     const ida_ops *o = p->dev->ops;
-    if (p->op == FORWARD) return o->linear_fwd(p->dev, p->y, p->x, p->w, NULL, p->n, p->in, p->out);
-    return o->linear_bwd(p->dev, p->op == DX ? p->dx : NULL, p->op == DW ? p->dw : NULL, p->y, p->x, p->w, p->n, p->in, p->out,
-                         false);
+    const ida_matrix w = ida_matrix_of(p->dev, p->w, p->out, p->in);
+    const ida_act *x = ida_act_of(p->x);
+    ida_act *y = ida_act_of(p->y), *dx = p->op == DX ? ida_act_of(p->dx) : NULL;
+    if (p->op == FORWARD) return o->linear_fwd(p->dev, y, x, &w, NULL, p->n);
+    return o->linear_bwd(p->dev, dx, p->op == DW ? p->dw : NULL, y, x, &w, p->n, false);
 }
 
 /* Sampled entries against double sums, relative to the sum of |products|: fp32 sums of K terms stay below 2e-6 there. */
@@ -86,12 +92,12 @@ out:
     return st;
 }
 
-ida_status ida_bench_gemm(ida_bench_run *b) {
+static ida_status run(ida_bench_run *b) {
+    const options *o = b->options;
     ida_config cfg;
-    int64_t n;
+    int64_t n = o->n;
     double rate = 0;
-    IDA_TRY(ida_bench_int(b, "N", 1, 1 << 20, &n));
-    IDA_TRY(ida_config_preset(ida_bench_str(b, "preset"), IDA_MIXER_INTERDOMAIN, &cfg));
+    IDA_TRY(ida_config_preset(o->preset, IDA_MIXER_DEFAULT, &cfg));
     IDA_TRY(ida_bench_blas_rate(b, &rate));
     ida_row_real(b->top, "blas_square_gflops", 1e-9 * rate);
     IDA_TRY(one_shape(b, "q, k, v, o", n, cfg.d_model, cfg.d_model, rate));
@@ -99,3 +105,5 @@ ida_status ida_bench_gemm(ida_bench_run *b) {
     IDA_TRY(one_shape(b, "down", n, cfg.ffn_hidden, cfg.d_model, rate));
     return one_shape(b, "lm_head", n, cfg.d_model, cfg.vocab_size, rate);
 }
+
+IDA_BENCH(gemm, "gemm", options, gemm_rows, run);

@@ -10,9 +10,14 @@
 #include "bench/bench.h"
 #include "report/svg.h"
 
-const ida_bench_key ida_bench_kernel_form_keys[] = {{"n", "256", "tokens"},       {"features", "256", "random features, even"},
-                                                    {"max_m", "64", "largest M"}, {"out", "", "folder for kernel-form.svg"},
-                                                    {"reps", "3", "timed calls"}, {NULL, NULL, NULL}};
+typedef struct options { int64_t n, features, max_m, reps; const char *out; } options;
+static const ida_field kernel_form_rows[] = {
+    IDA_ROW_INT(options, "n", n, 256, 2, 65536, .help = "tokens"),
+    IDA_ROW_INT(options, "features", features, 256, 2, 65536, .help = "random features, even"),
+    IDA_ROW_INT(options, "max_m", max_m, 64, 2, 512, .help = "largest M"),
+    IDA_ROW_TEXT(options, "out", out, NULL, "DIR", .help = "folder for kernel-form.svg"),
+    IDA_ROW_REPS(options, 3, "timed calls"),
+};
 
 enum { DK = 4, DV = 8, MAX_ROWS = 16 };
 
@@ -70,14 +75,12 @@ static ida_status picture(const char *dir, const double *m, const double *to_lim
     return st;
 }
 
-ida_status ida_bench_kernel_form(ida_bench_run *b) {
-    study s = {0};
-    int64_t max_m, n = 0;
+static ida_status run(ida_bench_run *b) {
+    const options *opt = b->options;
+    study s = {.n = opt->n, .features = opt->features};
+    int64_t n = 0;
     double *block = NULL, m[MAX_ROWS], to_limit[MAX_ROWS], to_kernel[MAX_ROWS], seconds[MAX_ROWS];
     ida_status st;
-    IDA_TRY(ida_bench_int(b, "n", 2, 65536, &s.n));
-    IDA_TRY(ida_bench_int(b, "features", 2, 65536, &s.features));
-    IDA_TRY(ida_bench_int(b, "max_m", 2, 512, &max_m));
     IDA_FAIL_IF(s.features % 2, IDA_E_ARG, "bench kernel-form: features=%lld must be even", (long long)s.features);
     IDA_TRY(IDA_ALLOC(block, s.n * (2 * DK + 4 * DV), "the study"));
     s.q = block;
@@ -91,7 +94,7 @@ ida_status ida_bench_kernel_form(ida_bench_run *b) {
     smooth(s.v, s.n, DV, 23, 1.0);
     IDA_TRY_GOTO(ida_kernel_form_exact(s.limit, s.q, s.k, s.v, s.n, DK, DV, s.features, 9, false));
     IDA_TRY_GOTO(ida_kernel_form_exact(s.exact, s.q, s.k, s.v, s.n, DK, DV, s.features, 9, true));
-    for (s.m = 2; s.m <= max_m && n < MAX_ROWS; s.m *= 2, n++) {
+    for (s.m = 2; s.m <= opt->max_m && n < MAX_ROWS; s.m *= 2, n++) {
         m[n] = (double)s.m;
         IDA_TRY_GOTO(ida_bench_time(b, "kernel form", body, &s, &seconds[n]));
         to_limit[n] = relative(s.o, s.limit, s.n * DV);
@@ -105,8 +108,10 @@ ida_status ida_bench_kernel_form(ida_bench_run *b) {
         ida_row_real(row, "error_to_exact_kernel", to_kernel[i]);
     }
     ida_row_real(b->top, "feature_error", relative(s.limit, s.exact, s.n * DV));
-    if (*ida_bench_str(b, "out")) IDA_TRY_GOTO(picture(ida_bench_str(b, "out"), m, to_limit, to_kernel, n));
+    if (opt->out) IDA_TRY_GOTO(picture(opt->out, m, to_limit, to_kernel, n));
 out:
     ida_free(block);
     return st;
 }
+
+IDA_BENCH(kernel_form, "kernel-form", options, kernel_form_rows, run);

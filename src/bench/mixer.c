@@ -7,10 +7,17 @@
 #include <string.h>
 
 #include "bench/bench.h"
+#include "layers/call.h"
 
-const ida_bench_key ida_bench_mixer_keys[] = {
-    {"T", "4096", "tokens"},         {"heads", "12", "heads"},      {"head_dim", "64", "R = D"}, {"state", "64", "M"},
-    {"chunk", "64", "chunk length"}, {"reps", "10", "timed calls"}, {NULL, NULL, NULL}};
+typedef struct options { int64_t T, heads, head_dim, state, chunk, reps; } options;
+static const ida_field mixer_rows[] = {
+    IDA_ROW_INT(options, "T", T, 4096, 1, 1 << 20, .help = "tokens"),
+    IDA_ROW_INT(options, "heads", heads, 12, 1, 256, .help = "heads"),
+    IDA_ROW_INT(options, "head_dim", head_dim, 64, 1, 512, .help = "R = D"),
+    IDA_ROW_INT(options, "state", state, 64, 1, 512, .help = "M"),
+    IDA_ROW_INT(options, "chunk", chunk, IDA_MIXER_CHUNK, 1, IDA_MIXER_CHUNK, .help = "chunk length"),
+    IDA_ROW_REPS(options, 10, "timed calls"),
+};
 
 enum form { CHUNKED, SEQUENTIAL, STEP };
 
@@ -33,8 +40,13 @@ static ida_status steps(core *c) {
     ida_interdomain_args a = c->a;
     a.state_in = (ida_state_ref){c->state, c->state + n, n};
     memset(c->state, 0, (size_t)(2 * n) * sizeof *c->state);
-    for (int64_t t = 0; t < c->T; t++, a.q += row, a.k += row, a.v += row, a.o += row)
+    for (int64_t t = 0; t < c->T; t++) {
+        a.q = ida_act_at(c->dev, c->a.q, t * row);
+        a.k = ida_act_at(c->dev, c->a.k, t * row);
+        a.v = ida_act_at(c->dev, c->a.v, t * row);
+        a.o = ida_act_at(c->dev, c->a.o, t * row);
         IDA_TRY(c->dev->ops->interdomain_step(c->dev, &a, &c->prep, 1));
+    }
     return IDA_OK;
 }
 
@@ -69,15 +81,15 @@ static void fill(core *c, float *p) {
         for (int64_t j = 0; j < m; j++)
             a_log[i * m + j] = (float)log(0.5), a_imag[i * m + j] = (float)(3.14159265358979 * (double)j);
     }
-    c->a.q = q;
-    c->a.k = k;
-    c->a.v = v;
+    c->a.q = ida_act_of(q);
+    c->a.k = ida_act_of(k);
+    c->a.v = ida_act_of(v);
     c->a.ssm = (ida_ssm){log_dt, a_log, a_imag, c_re, c_im, IDA_DISC_ZOH};
-    c->g.dout = dout;
+    c->g.dout = ida_act_of(dout);
     float *g = c->grads;
-    c->g.dq = g;
-    c->g.dk = g + n;
-    c->g.dv = g + 2 * n;
+    c->g.dq = ida_act_of(g);
+    c->g.dk = ida_act_of(g + n);
+    c->g.dv = ida_act_of(g + 2 * n);
     g += 3 * n;
     c->g.dssm = (ida_ssm_grads){g, g + h, g + h + h * m, g + h + 2 * h * m, g + h + 2 * h * m + h * m * m};
 }
@@ -126,15 +138,10 @@ out:
     return st;
 }
 
-ida_status ida_bench_mixer(ida_bench_run *b) {
-    core c = {.dev = ida_cpu_device()};
-    int64_t chunk;
+static ida_status run(ida_bench_run *b) {
+    const options *o = b->options;
+    core c = {.dev = ida_cpu_device(), .T = o->T, .h = o->heads, .d = o->head_dim, .m = o->state};
     double rate = 0, error = 0;
-    IDA_TRY(ida_bench_int(b, "T", 1, 1 << 20, &c.T));
-    IDA_TRY(ida_bench_int(b, "heads", 1, 256, &c.h));
-    IDA_TRY(ida_bench_int(b, "head_dim", 1, 512, &c.d));
-    IDA_TRY(ida_bench_int(b, "state", 1, 512, &c.m));
-    IDA_TRY(ida_bench_int(b, "chunk", 1, 64, &chunk));
     int64_t n = c.T * c.h * c.d, gm = c.h * c.m, gmm = gm * c.m, params = c.h + 2 * gm + 2 * gmm;
     float *prep = NULL;
     ida_status st;
@@ -148,7 +155,8 @@ ida_status ida_bench_mixer(ida_bench_run *b) {
     c.cu[1] = c.T;
     c.seqs = (ida_seqs){1, c.cu, NULL};
     c.a = (ida_interdomain_args){
-        .h = c.h, .g = c.h, .r = c.d, .d = c.d, .m = c.m, .chunk = chunk, .readout = IDA_READOUT_HERMITIAN, .o = c.o};
+        .h = c.h, .g = c.h, .r = c.d, .d = c.d, .m = c.m, .chunk = o->chunk, .readout = IDA_READOUT_HERMITIAN,
+        .o = ida_act_of(c.o)};
     fill(&c, c.block);
     c.prep = (ida_ssm_prep){prep, prep + gm, prep + 2 * gm, prep + 3 * gm, prep + 4 * gm, prep + 4 * gm + gmm};
     ida_ref_ssm_prepare(&c.a.ssm, c.h, c.m, c.a.readout, NULL, &c.prep);
@@ -172,3 +180,5 @@ out:
     ida_free(c.block);
     return st;
 }
+
+IDA_BENCH(mixer, "mixer", options, mixer_rows, run);

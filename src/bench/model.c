@@ -7,11 +7,8 @@
 #include "bench/bench.h"
 #include "ops/backend.h"
 
-ida_status ida_bench_device(const ida_bench_run *b, const ida_device **dev) {
-    const char *name = ida_bench_str(b, "device"), *dtype = ida_bench_str(b, "dtype");
-    bool cpu = strcmp(name, "cpu") == 0, f32 = strcmp(dtype, "f32") == 0, bf16 = strcmp(dtype, "bf16") == 0;
-    IDA_FAIL_IF(!f32 && !bf16 && strcmp(dtype, "auto") != 0, IDA_E_ARG, "dtype is \"%s\": give f32, bf16 or auto", dtype);
-    return ida_device_open(name, f32 || (cpu && !bf16) ? IDA_F32 : IDA_BF16, dev);
+ida_status ida_bench_device(const char *name, ida_dtype dtype, const ida_device **dev) {
+    return ida_device_open(name, dtype ? dtype : ida_device_dtype(name), dev);
 }
 
 ida_status ida_bench_model_new(const ida_config *cfg, const ida_device *dev, int64_t B, int64_t T, ida_acts_kind kind,
@@ -55,7 +52,7 @@ ida_status ida_bench_model_step(void *arg) {
     return IDA_OK;
 }
 
-bool ida_bench_rounds(const ida_device *dev) { return dev->act_size != (int64_t)sizeof(float); }
+bool ida_bench_rounds(const ida_device *dev) { return dev->act_type != IDA_TYPE_F32; }
 
 double ida_bench_grads_limit(const ida_device *dev) { return ida_bench_rounds(dev ? dev : ida_cpu_device()) ? 5e-2 : 2e-4; }
 
@@ -94,11 +91,12 @@ out:
     return st;
 }
 
-typedef struct product { const ida_device *dev; act *x, *w, *y; int64_t n; } product;
+typedef struct product { const ida_device *dev; ida_act *x, *w, *y; int64_t n; } product;
 
 static ida_status multiply(void *arg) {
     const product *p = arg;
-    IDA_TRY(p->dev->ops->linear_fwd(p->dev, p->y, p->x, p->w, NULL, p->n, p->n, p->n));
+    const ida_matrix w = ida_matrix_of(p->dev, p->w, p->n, p->n);
+    IDA_TRY(p->dev->ops->linear_fwd(p->dev, p->y, p->x, &w, NULL, p->n));
     return ida_dev_sync(p->dev);
 }
 
@@ -108,14 +106,14 @@ ida_status ida_bench_product_rate(ida_bench_run *b, const ida_device *dev, doubl
     float *host = NULL, *wide = NULL;
     double seconds = 0;
     const int64_t size = p.n * p.n;
-    act **const part[] = {&p.x, &p.w, &p.y};
+    ida_act **const part[] = {&p.x, &p.w, &p.y};
     ida_status st = IDA_ALLOC(host, size, "matrix");
     if (st) goto out;
     ida_bench_fill(host, size, 1, 5);
     IDA_TRY_GOTO(IDA_DEV_ALLOC(dev, wide, size, "matrix"));
     IDA_TRY_GOTO(ida_dev_upload(dev, wide, host, size * (int64_t)sizeof *host));
     for (int i = 0; i < 3; i++) {
-        IDA_TRY_GOTO(ida_dev_alloc(dev, (void **)part[i], size, dev->act_size, "matrix"));
+        IDA_TRY_GOTO(ida_dev_alloc(dev, (void **)part[i], size, ida_act_bytes(dev, 1), "matrix"));
         IDA_TRY_GOTO(dev->ops->to_act(dev, *part[i], wide, size));
     }
     IDA_TRY_GOTO(ida_bench_time_floor(b, "product 8192 x 8192 x 8192", multiply, &p, &seconds));

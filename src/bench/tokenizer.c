@@ -10,9 +10,14 @@
 #define MAX_TEXT ((int64_t)1 << 30)
 #define TASK_BYTES ((int64_t)64 << 10)
 
-const ida_bench_key ida_bench_tokenizer_keys[] = {{"tokenizer", "", "tokenizer.json, a SentencePiece .model or a folder"},
-                                                  {"text", "", "a text file; documents for the packed row are its lines"},
-                                                  {"reps", "5", "timed calls"}, {NULL, NULL, NULL}};
+typedef struct options { const char *tokenizer, *text; int64_t reps; } options;
+static const ida_field tokenizer_rows[] = {
+    IDA_ROW_TEXT(options, "tokenizer", tokenizer, NULL, "FILE", .flags = IDA_FIELD_REQUIRED,
+                 .help = "tokenizer.json, a SentencePiece .model or a folder"),
+    IDA_ROW_TEXT(options, "text", text, NULL, "FILE", .flags = IDA_FIELD_REQUIRED,
+                 .help = "a text file; documents for the packed row are its lines"),
+    IDA_ROW_REPS(options, 5, "timed calls"),
+};
 
 typedef struct document { int64_t start, n; } document;
 typedef struct work {
@@ -121,7 +126,7 @@ static ida_status measure(ida_bench_run *b, work *w) {
     bool same_text, same_ids;
     int64_t packed;
     IDA_TRY(ida_tokenizer_load(w->path, &w->t));
-    IDA_TRY(ida_read_file(ida_bench_str(b, "text"), MAX_TEXT, &w->text, &w->n));
+    IDA_TRY(ida_read_file(((const options *)b->options)->text, MAX_TEXT, &w->text, &w->n));
     IDA_FAIL_IF(w->n == 0, IDA_E_ARG, "bench tokenizer: the text is empty");
     IDA_TRY(IDA_CALLOC(w->encoder, w->n_workers, "encoders"));
     IDA_TRY(IDA_CALLOC(w->failed, w->n_workers, "encoders"));
@@ -141,9 +146,10 @@ static ida_status measure(ida_bench_run *b, work *w) {
     return IDA_OK;
 }
 
-ida_status ida_bench_tokenizer(ida_bench_run *b) {
-    work w = {.path = ida_bench_str(b, "tokenizer"), .n_workers = ida_workers()};
-    IDA_FAIL_IF(!*w.path || !*ida_bench_str(b, "text"), IDA_E_ARG, "bench tokenizer needs tokenizer=FILE and text=FILE");
+static ida_status run(ida_bench_run *b) {
+    const options *o = b->options;
+    work w = {.path = o->tokenizer, .n_workers = ida_workers()};
+    IDA_FAIL_IF(!o->tokenizer || !o->text, IDA_E_ARG, "bench tokenizer needs tokenizer=FILE and text=FILE");
     ida_status st = measure(b, &w);
     for (int i = 0; w.encoder && i < w.n_workers; i++) ida_encoder_free(w.encoder[i]);
     for (int64_t i = 0; w.ids && i < w.n_tasks; i++) ida_free(w.ids[i].id);
@@ -156,3 +162,5 @@ ida_status ida_bench_tokenizer(ida_bench_run *b) {
     ida_tokenizer_free(w.t);
     return st;
 }
+
+IDA_BENCH(tokenizer, "tokenizer", options, tokenizer_rows, run);

@@ -4,23 +4,34 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "idattn/train.h"
 #include "core/threads.h"
 #include "bench/bench.h"
 
-const ida_bench_key ida_bench_train_keys[] = {{"preset", "125m", "the shape"},
-                                              {"mixer", "interdomain", "the mixer"},
-                                              {"T", "2048", "tokens in a row"},
-                                              {"B", "1", "rows in the step"},
-                                              {"reps", "10", "timed steps"},
-                                              {"device", "cpu", "cpu, cuda or cuda:N"},
-                                              {"dtype", "auto", "f32, bf16 or auto: bf16 on a GPU"},
-                                              {"activation_checkpointing", "0", "1: keep layer inputs only"},
-                                              {NULL, NULL, NULL}};
-const ida_bench_key ida_bench_threads_keys[] = {{"preset", "demo", "the shape"},
-                                                {"mixer", "interdomain", "the mixer"},
-                                                {"T", "2048", "tokens in the step"},
-                                                {"reps", "10", "timed steps"},
-                                                {NULL, NULL, NULL}};
+typedef struct train_options {
+    const char *preset, *device;
+    ida_mixer_kind mixer;
+    ida_dtype dtype;
+    int64_t T, B, reps;
+    bool keep_little;
+} train_options;
+static const ida_field train_rows[] = {
+    IDA_ROW_PRESET(train_options, "125m", "the shape"),
+    IDA_ROW_MIXER(train_options),
+    IDA_ROW_INT(train_options, "T", T, 2048, 1, 1 << 20, .help = "tokens in a row"),
+    IDA_ROW_INT(train_options, "B", B, 1, 1, 1 << 16, .help = "rows in the step"),
+    IDA_ROW_REPS(train_options, 10, "timed steps"),
+    IDA_ROW_DEVICE(train_options),
+    IDA_ROW_DTYPE(train_options, 0),
+    IDA_ROW_BOOL(train_options, "activation_checkpointing", keep_little, false, .help = "keep layer inputs only"),
+};
+typedef struct threads_options { const char *preset; ida_mixer_kind mixer; int64_t T, reps; } threads_options;
+static const ida_field threads_rows[] = {
+    IDA_ROW_PRESET(threads_options, "demo", "the shape"),
+    IDA_ROW_MIXER(threads_options),
+    IDA_ROW_INT(threads_options, "T", T, 2048, 1, 1 << 20, .help = "tokens in the step"),
+    IDA_ROW_REPS(threads_options, 10, "timed steps"),
+};
 
 typedef struct step {
     ida_bench_model m;
@@ -36,16 +47,18 @@ static ida_status body(void *arg) {
     const ida_device *dev = m->dev;
     int64_t n = m->table.block;
     double sum = 0;
+    ida_train_options o;
+    ida_train_defaults(&o);
     IDA_TRY(ida_bench_model_step(&s->m));
     IDA_TRY(dev->ops->sqsum(dev, &sum, s->m.grads, &(ida_span){0, n}, 1));
     ida_adamw_args a = {.lr = 1e-4,
-                        .beta1 = 0.9,
-                        .beta2 = 0.95,
-                        .eps = 1e-8,
-                        .weight_decay = 0.1,
+                        .beta1 = o.beta1,
+                        .beta2 = o.beta2,
+                        .eps = o.eps,
+                        .weight_decay = o.weight_decay,
                         .gscale = sum > 1 ? 1 / sqrt(sum) : 1,
                         .t = ++s->t,
-                        .w = m->matrices == m->params ? NULL : m->matrices};
+                        .w = ida_model_rounds(m) ? m->matrices : NULL};
     IDA_TRY(dev->ops->adamw(dev, m->params, s->moments, s->moments + n, s->m.grads, n, &a));
     IDA_TRY(ida_dev_sync(dev));
     s->total += ida_now() - begun;
@@ -76,24 +89,22 @@ static ida_status parts(ida_bench_run *b, step *s, double error, double seconds)
     return IDA_OK;
 }
 
-ida_status ida_bench_train(ida_bench_run *b) {
+static ida_status run_train(ida_bench_run *b) {
+    const train_options *o = b->options;
     step s = {0};
     ida_config cfg;
     ida_model_info info;
     const ida_device *dev = NULL;
     double rate = 0, error = 0, seconds = 0;
-    int64_t B, T, keep_little;
-    IDA_TRY(ida_bench_int(b, "T", 1, 1 << 20, &T));
-    IDA_TRY(ida_bench_int(b, "B", 1, 1 << 16, &B));
-    IDA_TRY(ida_bench_int(b, "activation_checkpointing", 0, 1, &keep_little));
-    IDA_TRY(ida_bench_config(b, T, &cfg));
-    IDA_TRY(ida_bench_device(b, &dev));
+    const int64_t B = o->B, T = o->T;
+    IDA_TRY(ida_bench_config(o->preset, o->mixer, T, &cfg));
+    IDA_TRY(ida_bench_device(o->device, o->dtype, &dev));
     ida_status st = ida_bench_check_grads(dev, (ida_mixer_kind)cfg.layer_mixer[0], &error);
     if (st) goto out;
     bool check = error < ida_bench_grads_limit(dev);
     IDA_TRY_GOTO(ida_config_info(&cfg, &info));
     IDA_TRY_GOTO(ida_bench_product_rate(b, dev, &rate));
-    IDA_TRY_GOTO(new_step(&s, &cfg, dev, B, T, keep_little ? IDA_ACTS_RECOMPUTE : IDA_ACTS_TRAINING));
+    IDA_TRY_GOTO(new_step(&s, &cfg, dev, B, T, o->keep_little ? IDA_ACTS_RECOMPUTE : IDA_ACTS_TRAINING));
     IDA_TRY_GOTO(body(&s));
     json_object_set_new(b->top, "first_loss", json_real(s.m.loss));
     ida_acts_times_reset(s.m.acts);
@@ -130,16 +141,15 @@ static ida_status on_threads(ida_bench_run *b, step *s, int threads, float *grad
     return ida_bench_time(b, what, ida_bench_model_step, &s->m, seconds);
 }
 
-ida_status ida_bench_threads(ida_bench_run *b) {
+static ida_status run_threads(ida_bench_run *b) {
+    const threads_options *o = b->options;
     step s = {0};
     ida_config cfg;
     int most = ida_get_threads();
     float *one = NULL, *all = NULL;
     double t1 = 0, tn = 0;
-    int64_t T;
-    IDA_TRY(ida_bench_int(b, "T", 1, 1 << 20, &T));
-    IDA_TRY(ida_bench_config(b, T, &cfg));
-    ida_status st = new_step(&s, &cfg, NULL, 1, T, IDA_ACTS_TRAINING);
+    IDA_TRY(ida_bench_config(o->preset, o->mixer, o->T, &cfg));
+    ida_status st = new_step(&s, &cfg, NULL, 1, o->T, IDA_ACTS_TRAINING);
     if (st) goto out;
     int64_t n = s.m.model->table.block;
     IDA_TRY_GOTO(IDA_ALLOC(one, n, "gradients"));
@@ -158,3 +168,6 @@ out:
     free_step(&s);
     return st;
 }
+
+IDA_BENCH(train, "train", train_options, train_rows, run_train);
+IDA_BENCH(threads, "threads", threads_options, threads_rows, run_threads);

@@ -43,15 +43,37 @@ static void print_rows(json_t *rows) {
     }
 }
 
+/* Whether a group of options has the key "out". */
+static bool draws(const json_t *group) {
+    size_t i;
+    json_t *row;
+    json_array_foreach(json_object_get(group, "options"), i, row)
+        if (strcmp(json_string_value(json_object_get(row, "key")), "out") == 0) return true;
+    return false;
+}
+
 /* --out is the key "out" to the library, which would name a key that nobody typed. A bench that is not known is its to name. */
 static int check_out(const options *o) {
-    static const char *const draw_nothing[] = {"gemm", "mixer", "train", "decode", "prefill", "threads", "tokenizer"};
+    static const char prefix[] = "bench.";
+    char *text = NULL, who[128] = "";
+    bool refused = false;
+    size_t i;
+    json_t *group;
     if (!opt_str(o, "out")) return 0;
-    for (size_t i = 0; i < sizeof draw_nothing / sizeof *draw_nothing; i++)
-        if (strcmp(o->args[0], draw_nothing[i]) == 0)
-            return usage_error(o->cmd, "--out is for kernel-form, the only bench that draws; leave it out");
-    for (int64_t i = 1; i < o->n_args; i++)
-        if (strncmp(o->args[i], "out=", 4) == 0) return usage_error(o->cmd, "--out and out= are the same; give one of them");
+    if (ida_options_json(NULL, &text)) return fail_text(o, "%s", ida_last_error());
+    json_t *all = parse_library_json(text);
+    json_array_foreach(all, i, group) {
+        const char *name = json_string_value(json_object_get(group, "group"));
+        if (strncmp(name, prefix, strlen(prefix)) != 0) continue;
+        name += strlen(prefix);
+        if (draws(group)) snprintf(who + strlen(who), sizeof who - strlen(who), "%s%s", *who ? ", " : "", name);
+        else refused |= strcmp(name, o->args[0]) == 0;
+    }
+    json_decref(all);
+    if (refused) return usage_error(o->cmd, "--out is for %s: no other bench draws; leave it out", who);
+    for (int64_t k = 1; k < o->n_args; k++)
+        if (strncmp(o->args[k], "out=", 4) == 0)
+            return usage_error(o->cmd, "--out and out= are the same; give one of them");
     return 0;
 }
 
@@ -99,12 +121,12 @@ static int run_bench(const options *o) {
 const command command_bench = {
     .name = "bench",
     .args = "NAME [KEY=VALUE...] [options]",
-    .summary = "measure: gemm, mixer, train, decode, prefill, threads, kernel-form, tokenizer",
+    .summary = "measure: {bench}",
     .text = "A speed is shown only when the same kernel's correctness check is green; beside it stands the floor that this "
             "machine allows. Figures are medians after warm-up. An unknown KEY lists the keys a bench knows.",
     .min_args = 1,
     .max_args = -1,
     .run = run_bench,
     .options = (const option_spec[]){
-        {"out", 'o', OPT_STR, "DIR", NULL, 0, 0, "folder for the picture of kernel-form"},
+        {"out", 'o', OPT_TEXT, "DIR", NULL, "folder for the picture of kernel-form"},
         OPT_JSON, OPT_THREADS, OPT_QUIET, OPT_HELP, OPT_END}};

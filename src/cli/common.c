@@ -1,4 +1,4 @@
-/* common.c - failures, signals, files and model shape for the commands. Not here: anything of one command only. */
+/* common.c - failures, signals, files and models for the commands. Not here: anything of one command only. */
 #include "common.h"
 
 #include <errno.h>
@@ -64,16 +64,11 @@ static void on_log(void *user, const char *line) { progress_line(user, "idattn: 
 int begin(const options *o, progress *p) {
     progress_init(p, opt_flag(o, "quiet"));
     ida_set_log(on_log, p);
-    int64_t threads = opt_int(o, "threads");
+    ida_process_options *all = options_of(o, "process");
     const char *env = getenv("IDA_THREADS");
-    if (!opt_given(o, "threads") && env && *env) {
-        char *end;
-        long v = strtol(env, &end, 10);
-        if (*end || v < 0 || v > 256)
-            return usage_error(o->cmd, "IDA_THREADS: \"%.40s\" is not a whole number from 0 to 256", env);
-        threads = v;
-    }
-    ida_status st = ida_set_threads((int)threads);
+    if (!opt_given(o, "threads") && env && *env && ida_options_set("process", all, sizeof *all, "threads", env))
+        return usage_error(o->cmd, "IDA_THREADS stands for --%s", ida_last_error());
+    ida_status st = ida_set_threads((int)all->threads);
     return st ? fail(o, st, NULL) : 0;
 }
 
@@ -207,47 +202,20 @@ static int load_tokenizer(const options *o, const char *dir, bool required, ida_
 }
 
 int open_model(const options *o, const char *path, bool tokenizer_required, ida_model **m, ida_tokenizer **t) {
-    ida_status st = ida_model_load_on(path, opt_str(o, "device"), dtype_from_options(o), m);
+    const ida_place_options at = place_from_options(o);
+    ida_status st = ida_model_load_on(path, at.device, at.dtype, m);
     return st ? fail(o, st, NULL) : load_tokenizer(o, ida_model_folder(*m), tokenizer_required, t);
 }
 
-ida_dtype dtype_from_options(const options *o) {
-    const char *dtype = opt_str(o, "dtype");
-    if (dtype) return strcmp(dtype, "bf16") == 0 ? IDA_BF16 : IDA_F32;
-    return strcmp(opt_str(o, "device"), "cpu") == 0 ? IDA_F32 : IDA_BF16;
+ida_place_options place_from_options(const options *o) {
+    ida_place_options p = *(const ida_place_options *)options_of(o, "place");
+    if (!p.dtype) p.dtype = ida_device_dtype(p.device);
+    return p;
 }
 
-ida_data_source source_from_options(const options *o) {
-    return (ida_data_source){.val = opt_str(o, "val-data"),
-                             .format = opt_str(o, "data-format"),
-                             .has_separator = opt_given(o, "separator"),
-                             .separator = opt_int(o, "separator")};
-}
-
-int config_from_options(const options *o, const char *preset, ida_config *cfg) {
-    const char *file = opt_str(o, "config"), *mixer = opt_str(o, "mixer");
-    ida_mixer_kind kind = IDA_MIXER_INTERDOMAIN;
-    ida_status st;
-    if (opt_str(o, "preset") || file) preset = opt_str(o, "preset");
-    if (preset && file) return usage_error(o->cmd, "--preset and --config exclude each other; give one");
-    if (!preset && !file) return usage_error(o->cmd, "no model shape; give --preset NAME or --config FILE");
-    if (mixer && (st = ida_mixer_parse(mixer, &kind))) return fail(o, st, NULL);
-    st = preset ? ida_config_preset(preset, kind, cfg) : ida_config_load(file, cfg);
-    if (st) return fail(o, st, NULL);
-    if (file && mixer) memset(cfg->layer_mixer, (int)kind, sizeof cfg->layer_mixer);
-    int64_t n;
-    const char *const *set = opt_list(o, "set", &n);
-    for (int64_t i = 0; i < n; i++) {
-        const char *eq = strchr(set[i], '=');
-        char key[64];
-        if (!eq || eq == set[i] || (size_t)(eq - set[i]) >= sizeof key)
-            return usage_error(o->cmd, "--set: \"%.80s\" is not KEY=VALUE", set[i]);
-        snprintf(key, sizeof key, "%.*s", (int)(eq - set[i]), set[i]);
-        for (int64_t j = 0; j < i; j++)
-            if (strncmp(set[j], set[i], (size_t)(eq - set[i]) + 1) == 0)
-                return usage_error(o->cmd, "--set: %s is given twice; give it once", key);
-        if ((st = ida_config_set(cfg, key, eq + 1))) return fail(o, st, NULL);
-    }
-    st = ida_config_check(cfg);
-    return st ? fail(o, st, NULL) : 0;
+json_t *json_seed(uint64_t seed) {
+    char digits[24];
+    if (seed <= UINT64_C(1) << 53) return json_integer((json_int_t)seed);
+    snprintf(digits, sizeof digits, "%llu", (unsigned long long)seed);
+    return json_string(digits);
 }

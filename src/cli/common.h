@@ -46,32 +46,19 @@ bool path_exists(const char *path);
 bool path_is_dir(const char *path);
 
 /* --device and --dtype of a command that runs a model. */
-#define OPT_DEVICE {"device", 0, OPT_STR, "NAME", "cpu", 0, 0, "where to run: cpu, cuda or cuda:N"}
-#define OPT_DTYPE \
-    {"dtype", 0, OPT_CHOICE, "f32|bf16", NULL, 0, 0, "of activations and matrix weights [f32 on the CPU, bf16 on a GPU]"}
-ida_dtype dtype_from_options(const options *o);
+#define OPT_PLACE OPT_OF("place", NULL)
+ida_place_options place_from_options(const options *o);
+
+#define OPT_TOKENIZER {"tokenizer", 0, OPT_TEXT, "FILE", NULL, "tokenizer.json [the model's own]"}
 
 /* Model and tokenizer of MODEL, both from the one folder that ida_model_folder names. --tokenizer replaces the model's own; *t
- * stays NULL when there is none and none is required. The model goes where --device says: `o` has OPT_DEVICE and OPT_DTYPE. 0, or
+ * stays NULL when there is none and none is required. The model goes where --device says: `o` has OPT_PLACE. 0, or
  * the exit code after printing the failure; the caller frees both. */
 int open_model(const options *o, const char *path, bool tokenizer_required, ida_model **m, ida_tokenizer **t);
 
-/* --data-format, --val-data and --separator. `o` has these options. */
-ida_data_source source_from_options(const options *o);
-#define OPT_DATA_SOURCE \
-    {"data-format", 0, OPT_CHOICE, "llmc|nanogpt|megatron", NULL, 0, 0, \
-     "of shards that others made; nanogpt has no header and must be named [told from the files]"}, \
-    {"val-data", 0, OPT_STR, "PATH", NULL, 0, 0, "where the validation shards are [the files of --data whose names say val]"}, \
-    {"separator", 0, OPT_INT, "ID", NULL, 0, 2147483647, \
-     "id that parts documents in shards that others made [50256 or 128000, if found]"}
+#define OPT_SHAPE OPT_OF("shape", NULL)
 
-/* --preset/--config, --mixer and --set, in this order, into *cfg. `o` has these options. `preset` (NULL = none) is taken when
- * neither of the first two is given. 0, or the exit code. */
-int config_from_options(const options *o, const char *preset, ida_config *cfg);
-#define OPT_MODEL_SHAPE \
-    {"preset", 0, OPT_STR, "NAME", NULL, 0, 0, "a built-in shape: 125m, 350m, 760m, 1.3b, tiny, demo or study"}, \
-    {"config", 0, OPT_STR, "FILE", NULL, 0, 0, "a config.json instead of a preset"}, \
-    {"mixer", 0, OPT_STR, "KIND", NULL, 0, 0, "interdomain, softmax, s4d, dual-linear, single-query; all layers [interdomain]"}, \
-    {"set", 0, OPT_LIST, "KEY=VALUE", NULL, 0, 0, "sets a field by its key in config.json, as in mixer.readout=bilinear"}
+/* A seed as JSON: a text where a number would not hold it. */
+json_t *json_seed(uint64_t seed);
 
 #endif

@@ -10,23 +10,16 @@ static int run_pack(const options *o) {
     ida_pack_stats s = {0};
     int rc = begin(o, &p);
     if (rc) return rc;
-    const char *out = opt_str(o, "out"), *tok = opt_str(o, "tokenizer");
+    ida_pack_options *k = options_of(o, "pack");
+    const char *out = k->out_dir, *tok = opt_str(o, "tokenizer");
     if (!tok) return usage_error(o->cmd, "--tokenizer is missing; give a tokenizer.json (\"idattn tokenizer train\" makes one)");
     if (!out) return usage_error(o->cmd, "--out is missing; give the folder to write");
-    ida_pack_options k = {.inputs = o->args,
-                          .n_inputs = o->n_args,
-                          .jsonl_key = opt_str(o, "jsonl-key"),
-                          .out_dir = out,
-                          .shard_tokens = opt_int(o, "shard-tokens"),
-                          .val_fraction = opt_num(o, "val-fraction"),
-                          .split_blank_lines = opt_flag(o, "split-blank-lines"),
-                          .column = opt_str(o, "column"),
-                          .dedup = opt_flag(o, "dedup"),
-                          .resume = opt_flag(o, "resume")};
+    k->inputs = o->args;
+    k->n_inputs = o->n_args;
     ida_status st = ida_tokenizer_load(tok, &t);
     if (st) return fail(o, st, &p);
     catch_signals();
-    st = ida_data_pack(t, &k, progress_callback, &p, &s);
+    st = ida_data_pack(t, k, progress_callback, &p, &s);
     ida_tokenizer_free(t);
     if (st) return fail(o, st, &p);
     progress_end(&p);
@@ -59,16 +52,8 @@ const command command_data_pack = {
     .max_args = -1,
     .run = run_pack,
     .options = (const option_spec[]){
-        {"tokenizer", 0, OPT_STR, "FILE", NULL, 0, 0, "tokenizer.json or a folder that holds one"},
-        {"out", 'o', OPT_STR, "DIR", NULL, 0, 0, "folder to write; absent or empty"},
-        {"val-fraction", 0, OPT_NUM, "F", "0.01", 0, 0.5, "part of the documents kept for validation"},
-        {"split-blank-lines", 0, OPT_FLAG, NULL, NULL, 0, 0,
-         "in .txt a document ends at a form feed or at three or more newlines; else one file is one document"},
-        {"shard-tokens", 0, OPT_INT, "N", "0", 0, OPT_MAX_INT, "tokens in a shard; 0 = 100,000,000"},
-        {"jsonl-key", 0, OPT_STR, "KEY", "text", 0, 0, "the text's key in .jsonl rows"},
-        {"column", 0, OPT_STR, "NAME", NULL, 0, 0, "the text's column in .parquet files [the jsonl key]"},
-        {"dedup", 0, OPT_FLAG, NULL, NULL, 0, 0, "leave exact duplicates out; takes about 32 bytes of memory a document"},
-        {"resume", 0, OPT_FLAG, NULL, NULL, 0, 0, "go on where packing into OUT stopped, with the same inputs and options"},
+        {"tokenizer", 0, OPT_TEXT, "FILE", NULL, "tokenizer.json or a folder that holds one"},
+        OPT_OF("pack", NULL),
         OPT_JSON, OPT_THREADS, OPT_QUIET, OPT_HELP, OPT_END}};
 
 static json_int_t whole(const json_t *o, const char *key) { return json_integer_value(json_object_get(o, key)); }
@@ -140,12 +125,10 @@ static int run_inspect(const options *o) {
     int rc = begin(o, &p);
     if (rc) return rc;
     if (opt_str(o, "tokenizer")) st = ida_tokenizer_load(opt_str(o, "tokenizer"), &t);
-    const ida_inspect_options k = {.path = o->args[0],
-                                   .source = source_from_options(o),
-                                   .tokenizer = t,
-                                   .samples = opt_int(o, "samples"),
-                                   .sample_tokens = opt_int(o, "sample-tokens")};
-    if (!st) st = ida_data_describe(&k, &text);
+    ida_inspect_options *k = options_of(o, "inspect");
+    k->path = o->args[0];
+    k->tokenizer = t;
+    if (!st) st = ida_data_describe(k, &text);
     ida_tokenizer_free(t);
     if (st) return fail(o, st, &p);
     json_t *j = parse_library_json(text);
@@ -163,8 +146,7 @@ const command command_data_inspect = {
     .max_args = 1,
     .run = run_inspect,
     .options = (const option_spec[]){
-        OPT_DATA_SOURCE,
-        {"tokenizer", 0, OPT_STR, "FILE", NULL, 0, 0, "decodes the samples and bounds the ids [the set's own]"},
-        {"samples", 0, OPT_INT, "N", "3", 0, 1000000, "documents shown of each split"},
-        {"sample-tokens", 0, OPT_INT, "N", "64", 1, 1000000, "tokens shown of each"},
+        OPT_OF("inspect", "separator"),
+        {"tokenizer", 0, OPT_TEXT, "FILE", NULL, "decodes the samples and bounds the ids [the set's own]"},
+        OPT_OF("inspect", NULL),
         OPT_JSON, OPT_THREADS, OPT_QUIET, OPT_HELP, OPT_END}};

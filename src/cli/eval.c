@@ -4,6 +4,8 @@
 #include "commands.h"
 #include "common.h"
 
+#define OPT_SAVE {"save", 0, OPT_FLAG, NULL, NULL, "also write the result into MODEL/eval.json, for report"}
+
 /* Puts `result` under `key` in RUN/eval.json, beside what other evaluations wrote. */
 static int save_result(const options *o, const char *run, const char *key, json_t *result) {
     char *path = join_path(run, "eval.json");
@@ -68,25 +70,19 @@ static int run_ppl(const options *o) {
     char *text = NULL;
     int rc = begin(o, &p);
     if (rc) return rc;
-    if (!opt_str(o, "data") == !opt_str(o, "text"))
+    ida_ppl_options *e = options_of(o, "ppl");
+    if (!e->data_dir == !e->text_path)
         return usage_error(o->cmd, "give a packed set with --data or a text file with --text, one of the two");
-    rc = open_model(o, o->args[0], opt_str(o, "text") != NULL, &m, &t);
+    rc = open_model(o, o->args[0], e->text_path != NULL, &m, &t);
     if (!rc) {
         const ida_config *cfg = ida_model_config(m);
-        bool windows = opt_given(o, "window") || has_softmax(cfg);
-        ida_ppl_options e = {.data_dir = opt_str(o, "data"),
-                             .use_train = opt_flag(o, "train-split"),
-                             .text_path = opt_str(o, "text"),
-                             .window = opt_given(o, "window") ? opt_int(o, "window") : cfg->max_position,
-                             .stride = opt_int(o, "stride"),
-                             .carry_state = !windows,
-                             .max_tokens = opt_int(o, "max-tokens"),
-                             .source = source_from_options(o)};
+        e->carry_state = !e->window && !has_softmax(cfg);
+        if (!e->window) e->window = cfg->max_position;
         catch_signals();
-        if (opt_given(o, "stride") && !windows) {
+        if (opt_given(o, "stride") && e->carry_state) {
             rc = usage_error(o->cmd, "--stride needs --window: without it this model reads a document in one pass");
         } else {
-            ida_status st = ida_eval_ppl(m, t, &e, progress_callback, &p, &text);
+            ida_status st = ida_eval_ppl(m, t, e, progress_callback, &p, &text);
             rc = st ? fail(o, st, &p) : 0;
         }
         progress_end(&p);
@@ -107,16 +103,11 @@ const command command_eval_ppl = {
     .max_args = 1,
     .run = run_ppl,
     .options = (const option_spec[]){
-        {"data", 'd', OPT_STR, "DIR", NULL, 0, 0, "packed set; its validation shards are scored"},
-        OPT_DATA_SOURCE,
-        {"train-split", 0, OPT_FLAG, NULL, NULL, 0, 0, "score the training shards instead"},
-        {"text", 0, OPT_STR, "FILE", NULL, 0, 0, "a text file, as one document"},
-        {"tokenizer", 0, OPT_STR, "FILE", NULL, 0, 0, "tokenizer.json [the model's own]"},
-        {"window", 0, OPT_INT, "N", NULL, 1, OPT_MAX_INT, "context length"},
-        {"stride", 0, OPT_INT, "N", "0", 0, OPT_MAX_INT, "new tokens in each window; 0 = the window"},
-        {"max-tokens", 0, OPT_INT, "N", "0", 0, OPT_MAX_INT, "stop after this many scored tokens; 0 = all"},
-        {"save", 0, OPT_FLAG, NULL, NULL, 0, 0, "also write the result into MODEL/eval.json, for report"},
-        OPT_DEVICE, OPT_DTYPE, OPT_JSON, OPT_THREADS, OPT_QUIET, OPT_HELP, OPT_END}};
+        OPT_OF("ppl", "text"),
+        OPT_TOKENIZER,
+        OPT_OF("ppl", NULL),
+        OPT_SAVE,
+        OPT_PLACE, OPT_JSON, OPT_THREADS, OPT_QUIET, OPT_HELP, OPT_END}};
 
 static int run_length(const options *o) {
     progress p;
@@ -124,17 +115,13 @@ static int run_length(const options *o) {
     char *text = NULL;
     int rc = begin(o, &p);
     if (rc) return rc;
-    if (!opt_str(o, "data")) return usage_error(o->cmd, "--data is missing; give a packed set");
-    ida_status st = ida_model_load_on(o->args[0], opt_str(o, "device"), dtype_from_options(o), &m);
+    const ida_length_options *e = options_of(o, "length");
+    const ida_place_options at = place_from_options(o);
+    if (!e->data_dir) return usage_error(o->cmd, "--data is missing; give a packed set");
+    ida_status st = ida_model_load_on(o->args[0], at.device, at.dtype, &m);
     if (st) return fail(o, st, &p);
-    ida_length_options e = {.data_dir = opt_str(o, "data"),
-                            .train_len = opt_int(o, "train-len"),
-                            .multiple = opt_int(o, "multiple"),
-                            .buckets_per_len = opt_int(o, "buckets"),
-                            .blocks = opt_int(o, "blocks"),
-                            .source = source_from_options(o)};
     catch_signals();
-    st = ida_eval_length(m, &e, progress_callback, &p, &text);
+    st = ida_eval_length(m, e, progress_callback, &p, &text);
     rc = st ? fail(o, st, &p) : 0;
     progress_end(&p);
     ida_model_free(m);
@@ -151,11 +138,6 @@ const command command_eval_length = {
     .max_args = 1,
     .run = run_length,
     .options = (const option_spec[]){
-        {"data", 'd', OPT_STR, "DIR", NULL, 0, 0, "packed set; its validation shards are read"},
-        OPT_DATA_SOURCE,
-        {"multiple", 0, OPT_INT, "N", "4", 1, 1048576, "evaluate up to N training lengths"},
-        {"train-len", 0, OPT_INT, "T", "0", 0, OPT_MAX_INT, "training length; 0 = the model's"},
-        {"buckets", 0, OPT_INT, "N", "4", 0, 4096, "buckets in a training length"},
-        {"blocks", 0, OPT_INT, "N", "0", 0, OPT_MAX_INT, "blocks averaged; 0 = what the data gives, at most 16"},
-        {"save", 0, OPT_FLAG, NULL, NULL, 0, 0, "also write the result into MODEL/eval.json, for report"},
-        OPT_DEVICE, OPT_DTYPE, OPT_JSON, OPT_THREADS, OPT_QUIET, OPT_HELP, OPT_END}};
+        OPT_OF("length", NULL),
+        OPT_SAVE,
+        OPT_PLACE, OPT_JSON, OPT_THREADS, OPT_QUIET, OPT_HELP, OPT_END}};

@@ -92,38 +92,26 @@ static const char *finish_name(ida_finish f) {
     return f == IDA_FINISH_STOP ? "stop" : f == IDA_FINISH_LENGTH ? "length" : "cancelled";
 }
 
-static void sample_options(const options *o, ida_sample_options *s) {
-    ida_sample_defaults(s);
-    s->temperature = opt_num(o, "temperature");
-    s->top_k = opt_int(o, "top-k");
-    s->top_p = opt_num(o, "top-p");
-    s->min_p = opt_num(o, "min-p");
-    s->seed = (uint64_t)opt_int(o, "seed");
-    s->max_tokens = opt_int(o, "max-tokens");
-    s->ignore_eos = opt_flag(o, "ignore-eos");
-    s->stop = opt_list(o, "stop", &s->n_stop);
-}
-
 static int summary(const options *o, const ida_session *s, const sink *out, int64_t n_prompt, int64_t n, ida_finish f,
                    double begun, double end) {
     double first = out->first > 0 ? out->first : end, span = end - first;
     json_t *text = json_text(out->text ? out->text : "", out->len);
-    json_t *j = json_pack("{s:o, s:s, s:I, s:I, s:f, s:f, s:I, s:I, s:I}", "text", text, "finish_reason", finish_name(f),
-                          "prompt_tokens", (json_int_t)n_prompt, "generated_tokens", (json_int_t)n, "first_text_s", first - begun,
-                          "tokens_per_s", n > 1 && span > 0 ? (double)(n - 1) / span : 0.0, "position",
-                          (json_int_t)ida_session_position(s), "session_bytes", (json_int_t)ida_session_bytes(s), "seed",
-                          (json_int_t)opt_int(o, "seed"));
+    const ida_sample_options *sample = options_of(o, "sample");
+    json_t *j = json_pack("{s:o, s:s, s:I, s:I, s:f, s:f, s:I, s:I, s:o}", "text", text, "finish_reason",
+                          finish_name(f), "prompt_tokens", (json_int_t)n_prompt, "generated_tokens", (json_int_t)n,
+                          "first_text_s", first - begun, "tokens_per_s",
+                          n > 1 && span > 0 ? (double)(n - 1) / span : 0.0, "position",
+                          (json_int_t)ida_session_position(s), "session_bytes", (json_int_t)ida_session_bytes(s),
+                          "seed", json_seed(sample->seed));
     return print_json(o, j);
 }
 
 static int generate(const options *o, const ida_model *m, const ida_tokenizer *t, ida_session *s, progress *p) {
-    ida_sample_options opt;
     int32_t *ids = NULL;
     int64_t n_ids = 0, n = 0;
     ida_finish f = IDA_FINISH_LENGTH;
     sink out = {.keep = opt_flag(o, "json")};
     ida_status st;
-    sample_options(o, &opt);
     if (opt_str(o, "state-in") && (st = ida_session_load(s, opt_str(o, "state-in")))) return fail(o, st, p);
     int rc = prompt_ids(o, m, t, ida_session_position(s), &ids, &n_ids);
     double begun = monotonic_seconds();
@@ -135,7 +123,7 @@ static int generate(const options *o, const ida_model *m, const ida_tokenizer *t
             ida_string_free(text);
         }
         catch_signals();
-        st = ida_generate(s, t, ids, n_ids, &opt, emit, &out, &n, &f);
+        st = ida_generate(s, t, ids, n_ids, options_of(o, "sample"), emit, &out, &n, &f);
         if (st && !(st == IDA_E_CANCELLED)) rc = fail(o, st, p);
     }
     double end = monotonic_seconds();
@@ -179,20 +167,13 @@ const command command_generate = {
     .max_args = 1,
     .run = run_generate,
     .options = (const option_spec[]){
-        {"prompt", 'p', OPT_STR, "TEXT", NULL, 0, 0, "the text to continue"},
-        {"prompt-file", 0, OPT_STR, "FILE", NULL, 0, 0, "the same from a file"},
-        {"tokenizer", 0, OPT_STR, "FILE", NULL, 0, 0, "tokenizer.json [the model's own]"},
-        {"max-tokens", 'n', OPT_INT, "N", "256", -1, OPT_MAX_INT, "tokens to generate; -1 = until a stop"},
-        {"temperature", 't', OPT_NUM, "X", "0.8", 0, 1e6, "0 = always the likeliest token"},
-        {"top-k", 0, OPT_INT, "N", "0", 0, OPT_MAX_INT, "only the N likeliest tokens; 0 = off"},
-        {"top-p", 0, OPT_NUM, "P", "0.95", 0, 1, "only the likeliest tokens that make up P; 1 = off"},
-        {"min-p", 0, OPT_NUM, "P", "0", 0, 1, "only tokens at least P times as likely as the likeliest; 0 = off"},
-        {"seed", 0, OPT_INT, "N", "0", 0, OPT_MAX_INT, "the same seed gives the same text"},
-        {"stop", 0, OPT_LIST, "TEXT", NULL, 0, 0, "end before this text"},
-        {"ignore-eos", 0, OPT_FLAG, NULL, NULL, 0, 0, "go on after the end-of-text token"},
-        {"special", 0, OPT_FLAG, NULL, NULL, 0, 0, "special tokens written in the prompt become their ids"},
-        {"no-start", 0, OPT_FLAG, NULL, NULL, 0, 0, "do not put the document-start token before the prompt"},
-        {"echo", 0, OPT_FLAG, NULL, NULL, 0, 0, "print the prompt too"},
-        {"state-in", 0, OPT_STR, "FILE", NULL, 0, 0, "go on from a saved session"},
-        {"state-out", 0, OPT_STR, "FILE", NULL, 0, 0, "save the session at the end"},
-        OPT_DEVICE, OPT_DTYPE, OPT_JSON, OPT_THREADS, OPT_QUIET, OPT_HELP, OPT_END}};
+        {"prompt", 'p', OPT_TEXT, "TEXT", NULL, "the text to continue"},
+        {"prompt-file", 0, OPT_TEXT, "FILE", NULL, "the same from a file"},
+        OPT_TOKENIZER,
+        OPT_OF("sample", NULL),
+        {"special", 0, OPT_FLAG, NULL, NULL, "special tokens written in the prompt become their ids"},
+        {"no-start", 0, OPT_FLAG, NULL, NULL, "do not put the document-start token before the prompt"},
+        {"echo", 0, OPT_FLAG, NULL, NULL, "print the prompt too"},
+        {"state-in", 0, OPT_TEXT, "FILE", NULL, "go on from a saved session"},
+        {"state-out", 0, OPT_TEXT, "FILE", NULL, "save the session at the end"},
+        OPT_PLACE, OPT_JSON, OPT_THREADS, OPT_QUIET, OPT_HELP, OPT_END}};

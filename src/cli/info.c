@@ -20,11 +20,11 @@ static int load_config(const options *o, const char *path, ida_config *cfg) {
 
 /* "interdomain" or "interdomain x 8, softmax x 4". */
 static void mixers_text(const ida_config *cfg, char *out, size_t size) {
-    int64_t count[IDA_MIXER_S4D + 1] = {0};
+    int64_t count[UINT8_MAX + 1] = {0}; /* of every number that a layer's mixer can have */
     size_t at = 0;
     for (int64_t i = 0; i < cfg->n_layers; i++) count[cfg->layer_mixer[i]]++;
     *out = 0;
-    for (int k = 0; k <= IDA_MIXER_S4D && at < size; k++) {
+    for (int k = 0; k <= UINT8_MAX && at < size; k++) {
         if (!count[k]) continue;
         int n = count[k] == cfg->n_layers ? snprintf(out + at, size - at, "%s", ida_mixer_name((ida_mixer_kind)k))
                                           : snprintf(out + at, size - at, "%s%s x %lld", at ? ", " : "",
@@ -33,57 +33,39 @@ static void mixers_text(const ida_config *cfg, char *out, size_t size) {
     }
 }
 
-typedef struct cost {
-    ida_train_options t;
-    ida_train_plan plan;
-    double tokens, flops, tflops, hours;
-} cost;
-
-/* What training this shape takes: the recipe's tokens for a preset of the paper, or --tokens. Backward is twice the forward. */
-static int find_cost(const options *o, const ida_config *cfg, const ida_model_info *in, cost *c) {
-    const char *preset = opt_str(o, "preset");
-    ida_train_defaults(&c->t);
-    bool known = preset && ida_train_recipe(preset, &c->t) == IDA_OK;
-    if (!known && !opt_given(o, "tokens")) return usage_error(o->cmd, "--cost: there is no recipe for this shape; give --tokens");
-    int64_t per_step = c->t.batch * c->t.seq_len;
-    if (opt_given(o, "tokens")) c->t.steps = (opt_int(o, "tokens") - 1) / per_step + 1;
-    c->t.config = *cfg;
-    c->t.seq_len = cfg->max_position;
-    c->t.micro_batch = opt_int(o, "micro-batch");
-    if (c->t.batch % c->t.micro_batch) c->t.batch = c->t.micro_batch;
-    ida_status st = ida_train_make_plan(&c->t, &c->plan);
-    if (st) return fail(o, st, NULL);
-    c->tokens = (double)c->t.steps * (double)per_step;
-    c->flops = 3.0 * (double)in->flops_per_token * c->tokens;
-    c->tflops = opt_num(o, "tflops");
-    c->hours = c->flops / (c->tflops * 1e12) / 3600;
-    return 0;
+static json_t *cost_json(const ida_train_cost *c) {
+#define WHOLE(key, member) {key, offsetof(ida_train_cost, member), false}
+#define REAL(key, member) {key, offsetof(ida_train_cost, member), true}
+    static const struct { const char *key; size_t offset; bool real; } rows[] = {
+        REAL("tokens", tokens), WHOLE("steps", steps), WHOLE("seq_len", seq_len), WHOLE("micro_batch", micro_batch),
+        REAL("training_flops", flops), REAL("tflops", tflops), REAL("hours", hours), REAL("shard_bytes", shard_bytes),
+        WHOLE("weight_bytes", plan.parameter_bytes), WHOLE("gradient_bytes", plan.gradient_bytes),
+        WHOLE("optimizer_bytes", plan.optimizer_bytes), WHOLE("activation_bytes", plan.activation_bytes),
+        WHOLE("logit_bytes", plan.logit_bytes), WHOLE("batch_bytes", plan.batch_bytes),
+        WHOLE("scratch_bytes", plan.scratch_bytes), WHOLE("memory_bytes", plan.total_bytes)};
+#undef WHOLE
+#undef REAL
+    json_t *j = json_object();
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const void *p = (const char *)c + rows[i].offset;
+        json_object_set_new(j, rows[i].key,
+                            rows[i].real ? json_real(*(const double *)p) : json_integer(*(const int64_t *)p));
+    }
+    return j;
 }
 
-static json_t *cost_json(const cost *c) {
-    const ida_train_plan *p = &c->plan;
-    return json_pack("{s:f, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
-                     "tokens", c->tokens, "steps", (json_int_t)c->t.steps, "seq_len", (json_int_t)c->t.seq_len, "micro_batch",
-                     (json_int_t)c->t.micro_batch, "training_flops", c->flops, "tflops", c->tflops, "hours", c->hours,
-                     "shard_bytes", c->tokens * (c->t.config.vocab_size <= 65536 ? 2 : 4), "weight_bytes",
-                     (json_int_t)p->parameter_bytes, "gradient_bytes", (json_int_t)p->gradient_bytes, "optimizer_bytes",
-                     (json_int_t)p->optimizer_bytes, "activation_bytes", (json_int_t)p->activation_bytes, "logit_bytes",
-                     (json_int_t)p->logit_bytes, "batch_bytes", (json_int_t)p->batch_bytes, "scratch_bytes",
-                     (json_int_t)p->scratch_bytes, "memory_bytes", (json_int_t)p->total_bytes);
-}
-
-static void print_cost(const cost *c) {
+static void print_cost(const ida_train_cost *c) {
     char tokens[16], memory[24], weights[24], acts[24], shards[24];
     const ida_train_plan *p = &c->plan;
     human_count(c->tokens, tokens);
     human_bytes(p->total_bytes, memory);
     human_bytes(p->parameter_bytes + p->gradient_bytes + p->optimizer_bytes, weights);
     human_bytes(p->activation_bytes + p->logit_bytes + p->batch_bytes + p->scratch_bytes, acts);
-    human_bytes((int64_t)c->tokens * (c->t.config.vocab_size <= 65536 ? 2 : 4), shards);
+    human_bytes((int64_t)c->shard_bytes, shards);
     printf("training          %s tokens (%s of shards), %.3g flops\n", tokens, shards, c->flops);
     printf("hours             %.4g at %g sustained Tflop/s, any number of devices together\n", c->hours, c->tflops);
     printf("training memory   %s: %s for weights, gradients, optimiser; %s for a micro-batch of %lld x %lld tokens\n", memory,
-           weights, acts, (long long)c->t.micro_batch, (long long)c->t.seq_len);
+           weights, acts, (long long)c->micro_batch, (long long)c->seq_len);
 }
 
 static int run_info(const options *o) {
@@ -96,14 +78,14 @@ static int run_info(const options *o) {
     if (rc) return rc;
     if (o->n_args && (opt_given(o, "preset") || opt_given(o, "config") || opt_given(o, "mixer") || opt_given(o, "set")))
         return usage_error(o->cmd, "MODEL and --preset, --config, --mixer, --set exclude each other");
-    rc = o->n_args ? load_config(o, o->args[0], &cfg) : config_from_options(o, NULL, &cfg);
+    const ida_shape_options *shape = options_of(o, "shape");
+    if (o->n_args) rc = load_config(o, o->args[0], &cfg);
+    else if ((st = ida_config_make(shape, &cfg))) rc = fail(o, st, &p);
     if (rc) return rc;
+    ida_train_cost c = {0};
+    if (opt_flag(o, "cost") && (st = ida_train_find_cost(&cfg, shape->preset, options_of(o, "cost"), &c)))
+        return fail(o, st, &p);
     if ((st = ida_config_info(&cfg, &in)) || (st = ida_config_json(&cfg, &text))) return fail(o, st, &p);
-    cost c = {0};
-    if (opt_flag(o, "cost") && (rc = find_cost(o, &cfg, &in, &c))) {
-        ida_string_free(text);
-        return rc;
-    }
     json_t *config = parse_library_json(text);
     if (opt_flag(o, "json"))
         return print_json(o, json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o*, s:o}", "parameters", (json_int_t)in.parameters,
@@ -141,9 +123,7 @@ const command command_info = {
     .max_args = 1,
     .run = run_info,
     .options = (const option_spec[]){
-        OPT_MODEL_SHAPE,
-        {"cost", 0, OPT_FLAG, NULL, NULL, 0, 0, "also what training takes: tokens, flops, hours, memory"},
-        {"tokens", 0, OPT_INT, "N", NULL, 1, OPT_MAX_INT, "for --cost: tokens to train on [the recipe's]"},
-        {"tflops", 0, OPT_NUM, "X", "100", 1e-9, 1e9, "for --cost: sustained rate, 10^12 flops a second"},
-        {"micro-batch", 0, OPT_INT, "N", "1", 1, 1048576, "for --cost: sequences in memory at once"},
+        OPT_SHAPE,
+        {"cost", 0, OPT_FLAG, NULL, NULL, "also what training takes: tokens, flops, hours, memory"},
+        OPT_OF("cost", NULL),
         OPT_JSON, OPT_THREADS, OPT_QUIET, OPT_HELP, OPT_END}};

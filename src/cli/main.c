@@ -41,7 +41,11 @@ static const command *find_command(int argc, char **argv, int *words) {
 static void overview(FILE *f) {
     fprintf(f,
             "usage: idattn COMMAND [options] [arguments]\n\nTrain, evaluate and run Interdomain Attention language models.\n\n");
-    for (int i = 0; all_commands[i]; i++) fprintf(f, "  %-18s %s\n", all_commands[i]->name, all_commands[i]->summary);
+    for (int i = 0; all_commands[i]; i++) {
+        char *summary = with_names(all_commands[i]->summary);
+        fprintf(f, "  %-18s %s\n", all_commands[i]->name, summary ? summary : "");
+        free(summary);
+    }
     fprintf(f, "\n\"idattn COMMAND --help\" lists a command's options. Exit codes: 0 success, 1 failure, 2 wrong usage.\n");
 }
 
@@ -59,8 +63,19 @@ static bool help_of(const char *name) {
     return found;
 }
 
+/* The options of the library as it describes them: of one group, or of all. */
+static int print_groups(const options *o) {
+    char *text = NULL;
+    ida_status st = ida_options_json(o->n_args ? o->args[0] : NULL, &text);
+    if (st) return fail(o, st, NULL);
+    puts(text);
+    ida_string_free(text);
+    return EXIT_OK;
+}
+
 static int run_help(const options *o) {
     char name[64] = "";
+    if (opt_flag(o, "json")) return print_groups(o);
     if (opt_flag(o, "man")) options_man(all_commands, stdout);
     else if (o->n_args == 0) overview(stdout);
     else {
@@ -77,7 +92,11 @@ const command command_help = {
     .text = "",
     .max_args = 2,
     .run = run_help,
-    .options = (const option_spec[]){{"man", 0, OPT_FLAG, NULL, NULL, 0, 0, "print the man page (roff)"}, OPT_HELP, OPT_END}};
+    .options = (const option_spec[]){
+        {"man", 0, OPT_FLAG, NULL, NULL, "print the man page (roff)"},
+        {"json", 0, OPT_FLAG, NULL, NULL,
+         "describe the library's options as JSON: all groups, or the one named instead of COMMAND"},
+        OPT_HELP, OPT_END}};
 
 static int run_version(const options *o) {
     if (opt_flag(o, "json")) return print_json(o, json_pack("{s:s, s:s}", "version", ida_version(), "isa", ida_isa_name()));

@@ -132,4 +132,5 @@ const command command_report = {
     .max_args = -1,
     .run = run_report,
     .options = (const option_spec[]){
-        {"out", 'o', OPT_STR, "DIR", "report", 0, 0, "folder to write"}, OPT_JSON, OPT_THREADS, OPT_QUIET, OPT_HELP, OPT_END}};
+        {"out", 'o', OPT_TEXT, "DIR", "report", "folder to write"},
+        OPT_JSON, OPT_THREADS, OPT_QUIET, OPT_HELP, OPT_END}};

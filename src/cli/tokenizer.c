@@ -35,13 +35,11 @@ static int run_train(const options *o) {
     if (!out) return usage_error(o->cmd, "--out is missing; give the tokenizer.json to write");
     rc = check_output(o, out);
     if (rc) return rc;
-    ida_bpe_options b = {.vocab_size = opt_int(o, "vocab-size"),
-                         .min_frequency = opt_int(o, "min-frequency"),
-                         .inputs = o->args,
-                         .n_inputs = o->n_args,
-                         .jsonl_key = opt_str(o, "jsonl-key")};
+    ida_bpe_options *b = options_of(o, "bpe");
+    b->inputs = o->args;
+    b->n_inputs = o->n_args;
     catch_signals();
-    ida_status st = ida_tokenizer_train(&b, progress_callback, &p, &t);
+    ida_status st = ida_tokenizer_train(b, progress_callback, &p, &t);
     if (st) return fail(o, st, &p);
     progress_end(&p);
     st = ida_tokenizer_save(t, out);
@@ -67,10 +65,8 @@ const command command_tokenizer_train = {
     .max_args = -1,
     .run = run_train,
     .options = (const option_spec[]){
-        {"out", 'o', OPT_STR, "FILE", NULL, 0, 0, "the tokenizer.json to write"},
-        {"vocab-size", 0, OPT_INT, "N", "8192", 257, 1048576, "tokens: 256 bytes, merges and end-of-text"},
-        {"min-frequency", 0, OPT_INT, "N", "2", 1, OPT_MAX_INT, "a pair seen less often is not merged"},
-        {"jsonl-key", 0, OPT_STR, "KEY", "text", 0, 0, "the text's key in .jsonl rows"},
+        {"out", 'o', OPT_TEXT, "FILE", NULL, "the tokenizer.json to write"},
+        OPT_OF("bpe", NULL),
         OPT_JSON, OPT_THREADS, OPT_QUIET, OPT_HELP, OPT_END}};
 
 static int run_encode(const options *o) {
@@ -118,9 +114,9 @@ const command command_tokenizer_encode = {
     .max_args = 2,
     .run = run_encode,
     .options = (const option_spec[]){
-        {"text", 0, OPT_STR, "TEXT", NULL, 0, 0, "the text itself"},
-        {"special", 0, OPT_FLAG, NULL, NULL, 0, 0, "special tokens written in the text become their ids"},
-        {"template", 0, OPT_FLAG, NULL, NULL, 0, 0, "add the tokens that begin and end a text (one BOS, never two)"},
+        {"text", 0, OPT_TEXT, "TEXT", NULL, "the text itself"},
+        {"special", 0, OPT_FLAG, NULL, NULL, "special tokens written in the text become their ids"},
+        {"template", 0, OPT_FLAG, NULL, NULL, "add the tokens that begin and end a text (one BOS, never two)"},
         OPT_JSON, OPT_THREADS, OPT_QUIET, OPT_HELP, OPT_END}};
 
 /* Ids separated by blanks, commas and square brackets. 0, or the exit code. */
@@ -213,5 +209,5 @@ const command command_tokenizer_decode = {
     .min_args = 1,
     .max_args = -1,
     .run = run_decode,
-    .options = (const option_spec[]){{"skip-special", 0, OPT_FLAG, NULL, NULL, 0, 0, "leave special tokens out"},
+    .options = (const option_spec[]){{"skip-special", 0, OPT_FLAG, NULL, NULL, "leave special tokens out"},
                                      OPT_JSON, OPT_THREADS, OPT_QUIET, OPT_HELP, OPT_END}};

@@ -1,6 +1,6 @@
 /* train.c - `idattn train`: options to ida_train_options, events to a bar or JSON lines, signals to an orderly stop.
- * Not here: the training loop. Invariant: an option that is not given keeps the library's default (the table repeats it for the
- * help; a test compares the two). */
+ * Not here: the training loop. Invariant: an option that is not given has the value of the run that is resumed, else
+ * the recipe's, else the library's default. */
 #include <string.h>
 
 #include "commands.h"
@@ -101,12 +101,11 @@ static int on_event(void *user, const ida_train_event *e) {
 
 /* A model has the vocabulary and the separator of the data it is trained on, unless --set says otherwise. */
 static int config_from_data(const options *o, const char *dir, ida_config *cfg) {
-    int64_t n;
-    const char *const *set = opt_list(o, "set", &n);
+    const ida_shape_options *shape = options_of(o, "shape");
     bool vocab_set = false, eos_set = false;
-    for (int64_t i = 0; i < n; i++) {
-        vocab_set |= strncmp(set[i], "vocab_size=", 11) == 0;
-        eos_set |= strncmp(set[i], "eos_token_id=", 13) == 0;
+    for (int64_t i = 0; i < shape->n_set; i++) {
+        vocab_set |= strncmp(shape->set[i], "vocab_size=", 11) == 0;
+        eos_set |= strncmp(shape->set[i], "eos_token_id=", 13) == 0;
     }
     char *path = join_path(dir, "manifest.json");
     json_t *j = path ? json_load_file(path, 0, NULL) : NULL;
@@ -123,15 +122,6 @@ static int config_from_data(const options *o, const char *dir, ida_config *cfg) 
     return st ? fail(o, st, NULL) : 0;
 }
 
-/* Resuming: what is not given stays as it was in the run, so the options need not be typed again. `dir`: the checkpoint. */
-static json_t *run_options(const char *dir) {
-    char *path = join_path(dir, "trainer_state.json");
-    json_t *j = path ? json_load_file(path, 0, NULL) : NULL, *opt = json_incref(json_object_get(j, "options"));
-    json_decref(j);
-    free(path);
-    return opt;
-}
-
 /* The checkpoint to go on from, *dir NULL when there is none. A run whose checkpoints cannot be read is reported here unless the
  * shape is given: then the library meets it and says so. */
 static int find_run(const options *o, const ida_train_options *t, bool shape_given, char **dir) {
@@ -142,146 +132,101 @@ static int find_run(const options *o, const ida_train_options *t, bool shape_giv
     return fail_text(o, "%s; to start at step 0 give --preset or --config", ida_last_error());
 }
 
-static const json_t *earlier(const json_t *run, const char *option) {
-    char key[32];
-    snprintf(key, sizeof key, "%s", option);
-    for (char *p = key; *p; p++)
-        if (*p == '-') *p = '_';
-    return json_object_get(run, key);
-}
-
-static void fill_numbers(const options *o, ida_train_options *t, const json_t *run) {
-    const struct {
-        const char *name;
-        int64_t *to;
-    } whole[] = {{"seq-len", &t->seq_len},
-                 {"batch", &t->batch},
-                 {"micro-batch", &t->micro_batch},
-                 {"steps", &t->steps},
-                 {"warmup-steps", &t->warmup_steps},
-                 {"eval-every", &t->eval_every},
-                 {"eval-tokens", &t->eval_tokens},
-                 {"save-every", &t->save_every},
-                 {"keep", &t->keep},
-                 {"max-skips", &t->max_skips}};
-    const struct {
-        const char *name;
-        double *to;
-    } real[] = {{"lr", &t->lr},       {"min-lr", &t->min_lr}, {"ssm-lr-max", &t->ssm_lr_max},     {"beta1", &t->beta1},
-                {"beta2", &t->beta2}, {"eps", &t->eps},       {"weight-decay", &t->weight_decay}, {"clip", &t->clip}};
-    for (size_t i = 0; i < sizeof whole / sizeof *whole; i++) {
-        const json_t *was = earlier(run, whole[i].name);
-        if (opt_given(o, whole[i].name)) *whole[i].to = opt_int(o, whole[i].name);
-        else if (json_is_integer(was)) *whole[i].to = json_integer_value(was);
-    }
-    for (size_t i = 0; i < sizeof real / sizeof *real; i++) {
-        const json_t *was = earlier(run, real[i].name);
-        if (opt_given(o, real[i].name)) *real[i].to = opt_num(o, real[i].name);
-        else if (json_is_number(was)) *real[i].to = json_number_value(was);
-    }
-    if (!opt_given(o, "micro-batch") && !earlier(run, "micro-batch"))
-        while (t->batch % t->micro_batch != 0) t->micro_batch--; /* the default, where it does not fit a given --batch */
-    const char *seed = json_string_value(earlier(run, "seed"));
-    if (opt_given(o, "seed")) t->seed = (uint64_t)opt_int(o, "seed");
-    else if (seed) t->seed = strtoull(seed, NULL, 10);
-}
-
 /* The library looks at the options before it looks at the run, and would blame a warm-up that was right for the run's steps. */
-static int steps_of_run(const options *o, const ida_train_options *t, const json_t *run) {
-    const json_t *was = earlier(run, "steps");
-    if (!json_is_integer(was) || json_integer_value(was) == t->steps || t->warmup_steps <= t->steps) return 0;
+static int steps_of_run(const options *o, const ida_train_options *t, int64_t was) {
+    if (was == t->steps || t->warmup_steps <= t->steps) return 0;
     return usage_error(o->cmd,
                        "%s: --steps was %lld in this run, now %lld: give the old value to resume, or another --out for a new run",
-                       t->out_dir, (long long)json_integer_value(was), (long long)t->steps);
-}
-
-static ida_dtype dtype_from_run(const options *o, const json_t *run) {
-    const char *was = json_string_value(earlier(run, "dtype"));
-    if (opt_given(o, "dtype") || !was) return dtype_from_options(o);
-    return strcmp(was, "bf16") == 0 ? IDA_BF16 : IDA_F32;
-}
-
-/* The run's own shape. */
-static int shape_from_run(const options *o, const char *dir, ida_config *cfg) {
-    if (opt_given(o, "set") || opt_given(o, "mixer"))
-        return usage_error(o->cmd, "--resume goes on with the shape of the run; leave --set and --mixer out");
-    char *path = join_path(dir, "config.json");
-    if (!path) return fail_text(o, "out of memory");
-    ida_status st = ida_config_load(path, cfg);
-    free(path);
-    return st ? fail(o, st, NULL) : 0;
+                       t->out_dir, (long long)was, (long long)t->steps);
 }
 
 static int shape_from_options(const options *o, bool seq_len_known, ida_train_options *t) {
-    int rc = config_from_options(o, opt_str(o, "recipe"), &t->config);
-    if (rc) return rc;
+    ida_shape_options shape = *(const ida_shape_options *)options_of(o, "shape");
+    const ida_recipe_options *r = options_of(o, "recipe");
+    if (!shape.preset && !shape.config) shape.preset = r->recipe;
+    ida_status st = ida_config_make(&shape, &t->config);
+    if (st) return fail(o, st, NULL);
     if (seq_len_known) t->config.max_position = t->seq_len;
     else t->seq_len = t->config.max_position;
     return t->data_dir ? config_from_data(o, t->data_dir, &t->config) : 0;
 }
 
+/* What was given goes over what the run has, that over the recipe, that over the defaults. */
 static int fill(const options *o, ida_train_options *t) {
-    const char *recipe = opt_str(o, "recipe");
-    ida_train_defaults(t);
-    if (recipe && ida_train_recipe(recipe, t)) return fail(o, IDA_E_ARG, NULL);
-    t->data_dir = opt_str(o, "data");
-    t->out_dir = opt_str(o, "out");
-    t->source = source_from_options(o);
-    t->resume = opt_flag(o, "resume");
-    t->device = opt_str(o, "device");
-    t->activation_checkpointing = opt_flag(o, "activation-checkpointing");
-    bool shape_given = opt_given(o, "preset") || opt_given(o, "config");
+    const ida_recipe_options *r = options_of(o, "recipe");
+    const ida_train_options *given = options_of(o, "train");
+    const bool shape_given = opt_given(o, "preset") || opt_given(o, "config");
     char *dir = NULL;
-    int rc = find_run(o, t, shape_given, &dir);
+    ida_train_defaults(t);
+    if (r->recipe && ida_train_recipe(r->recipe, t)) return fail(o, IDA_E_ARG, NULL);
+    int rc = find_run(o, given, shape_given, &dir);
     if (rc) return rc;
-    json_t *run = dir ? run_options(dir) : NULL;
-    fill_numbers(o, t, run);
-    t->dtype = dtype_from_run(o, run);
-    bool seq_len_known = opt_given(o, "seq-len") || json_is_integer(earlier(run, "seq-len"));
-    rc = steps_of_run(o, t, run);
-    if (!rc) rc = dir && !shape_given ? shape_from_run(o, dir, &t->config) : shape_from_options(o, seq_len_known, t);
-    json_decref(run);
+    const bool run = dir != NULL;
+    ida_status st = run ? ida_train_options_load(dir, t) : IDA_OK;
     ida_string_free(dir);
-    return rc;
+    if (st) return fail(o, st, NULL);
+    if (run && !shape_given && (opt_given(o, "set") || opt_given(o, "mixer")))
+        return usage_error(o->cmd, "--resume goes on with the shape of the run; leave --set and --mixer out");
+    const int64_t steps = t->steps;
+    options_apply(o, "train", t);
+    if (!run && !opt_given(o, "micro-batch")) /* the default gives way where it does not fit a given --batch */
+        while (t->batch % t->micro_batch != 0) t->micro_batch--;
+    if (!t->dtype || (!run && !opt_given(o, "dtype"))) t->dtype = ida_device_dtype(t->device);
+    if (run && (rc = steps_of_run(o, t, steps))) return rc;
+    if (run && !t->seq_len) t->seq_len = t->config.max_position;
+    if (run && !shape_given) return 0;
+    return shape_from_options(o, run || (t->seq_len && opt_given(o, "seq-len")), t);
 }
 
+/* As they are typed, without those that were not given. */
 static json_t *options_json(const ida_train_options *t) {
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, "
-                     "s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:s, s:s, s:b}", "seed",
-                     (json_int_t)t->seed, "seq-len", (json_int_t)t->seq_len, "batch", (json_int_t)t->batch, "micro-batch",
-                     (json_int_t)t->micro_batch, "steps", (json_int_t)t->steps, "warmup-steps", (json_int_t)t->warmup_steps,
-                     "eval-every", (json_int_t)t->eval_every, "eval-tokens", (json_int_t)t->eval_tokens, "save-every",
-                     (json_int_t)t->save_every, "keep", (json_int_t)t->keep, "max-skips", (json_int_t)t->max_skips, "lr", t->lr,
-                     "min-lr", t->min_lr, "ssm-lr-max", t->ssm_lr_max, "beta1", t->beta1, "beta2", t->beta2, "eps", t->eps,
-                     "weight-decay", t->weight_decay, "clip", t->clip, "device", t->device, "dtype",
-                     t->dtype == IDA_BF16 ? "bf16" : "f32", "activation-checkpointing", t->activation_checkpointing);
+    char *text = NULL;
+    if (ida_options_get("train", t, sizeof *t, &text)) return NULL;
+    json_t *all = parse_library_json(text), *out = json_object(), *v;
+    const char *key;
+    json_object_foreach(all, key, v) {
+        char name[40];
+        snprintf(name, sizeof name, "%s", key);
+        for (char *p = name; *p; p++)
+            if (*p == '_') *p = '-';
+        if (!json_is_null(v)) json_object_set(out, name, v);
+    }
+    json_decref(all);
+    json_object_set_new(out, "seed", json_seed(t->seed));
+    return out;
+}
+
+/* In the order of the table that people read; JSON has the same. */
+static const struct { const char *key, *label; size_t offset; } plan_rows[] = {
+#define ROW(member, label) {#member, label, offsetof(ida_train_plan, member)}
+    ROW(parameter_bytes, "weights"),     ROW(bf16_copy_bytes, "bf16 copy"), ROW(gradient_bytes, "gradients"),
+    ROW(optimizer_bytes, "optimizer"),   ROW(activation_bytes, "activations"), ROW(logit_bytes, "logits"),
+    ROW(batch_bytes, "batch"),           ROW(scratch_bytes, "scratch"),     ROW(total_bytes, "total"),
+    ROW(host_bytes, "host"),
+#undef ROW
+};
+enum { N_PLAN_ROWS = sizeof plan_rows / sizeof *plan_rows };
+
+static int64_t plan_bytes(const ida_train_plan *p, int i) {
+    return *(const int64_t *)(const void *)((const char *)p + plan_rows[i].offset);
 }
 
 static int print_plan(const options *o, const ida_train_options *t) {
     ida_train_plan p;
     ida_status st = ida_train_make_plan(t, &p);
     if (st) return fail(o, st, NULL);
-    if (opt_flag(o, "json"))
-        return print_json(
-            o, json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "parameters", (json_int_t)p.parameters,
-                         "parameter_bytes", (json_int_t)p.parameter_bytes, "bf16_copy_bytes", (json_int_t)p.bf16_copy_bytes,
-                         "gradient_bytes", (json_int_t)p.gradient_bytes, "optimizer_bytes", (json_int_t)p.optimizer_bytes,
-                         "activation_bytes", (json_int_t)p.activation_bytes, "logit_bytes", (json_int_t)p.logit_bytes,
-                         "batch_bytes", (json_int_t)p.batch_bytes, "scratch_bytes", (json_int_t)p.scratch_bytes, "total_bytes",
-                         (json_int_t)p.total_bytes, "host_bytes", (json_int_t)p.host_bytes, "options", options_json(t)));
-    const struct {
-        const char *name;
-        int64_t bytes;
-    } rows[] = {{"weights", p.parameter_bytes}, {"bf16 copy", p.bf16_copy_bytes},    {"gradients", p.gradient_bytes},
-                {"optimizer", p.optimizer_bytes}, {"activations", p.activation_bytes}, {"logits", p.logit_bytes},
-                {"batch", p.batch_bytes},       {"scratch", p.scratch_bytes},        {"total", p.total_bytes},
-                {"host", p.host_bytes}};
+    if (opt_flag(o, "json")) {
+        json_t *j = json_pack("{s:I}", "parameters", (json_int_t)p.parameters);
+        for (int i = 0; i < N_PLAN_ROWS; i++) json_object_set_new(j, plan_rows[i].key, json_integer(plan_bytes(&p, i)));
+        json_object_set_new(j, "options", options_json(t));
+        return print_json(o, j);
+    }
     printf("%-12s %lld\n", "parameters", (long long)p.parameters);
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    for (int i = 0; i < N_PLAN_ROWS; i++) {
         char b[24];
-        if (rows[i].bytes == 0) continue; /* f32 has no copy, the CPU no host beside it */
-        human_bytes(rows[i].bytes, b);
-        printf("%-12s %s\n", rows[i].name, b);
+        if (plan_bytes(&p, i) == 0) continue; /* f32 has no copy, the CPU no host beside it */
+        human_bytes(plan_bytes(&p, i), b);
+        printf("%-12s %s\n", plan_rows[i].label, b);
     }
     return EXIT_OK;
 }
@@ -334,35 +279,10 @@ const command command_train = {
             "the data.",
     .run = run_train,
     .options = (const option_spec[]){
-        OPT_MODEL_SHAPE,
-        {"data", 'd', OPT_STR, "PATH", NULL, 0, 0, "packed set, or llm.c, nanoGPT or Megatron shards"},
-        OPT_DATA_SOURCE,
-        {"out", 'o', OPT_STR, "DIR", NULL, 0, 0, "run folder"},
-        {"recipe", 0, OPT_CHOICE, "125m|350m|760m|1.3b", NULL, 0, 0,
-         "the paper's tokens, batch and rates for this size, and its preset when no shape is given; other options still count"},
-        {"resume", 0, OPT_FLAG, NULL, NULL, 0, 0, "go on from the newest whole checkpoint in OUT (step 0 when there is none)"},
-        {"plan", 0, OPT_FLAG, NULL, NULL, 0, 0, "print the memory that training takes, and stop"},
-        {"steps", 0, OPT_INT, "N", "1000", 1, OPT_MAX_INT, "optimiser steps"},
-        {"seq-len", 0, OPT_INT, "T", NULL, 1, OPT_MAX_INT, "tokens in a sequence [the shape's max_position_embeddings]"},
-        {"batch", 0, OPT_INT, "N", "8", 1, OPT_MAX_INT, "sequences in a step"},
-        {"micro-batch", 0, OPT_INT, "N", "8", 1, OPT_MAX_INT,
-         "sequences in one forward and backward pass; divides the batch; the default gives way"},
-        {"lr", 0, OPT_NUM, "RATE", "0.003", 0, 1e3, "peak learning rate"},
-        {"min-lr", 0, OPT_NUM, "RATE", "1e-05", 0, 1e3, "learning rate at the last step"},
-        {"ssm-lr-max", 0, OPT_NUM, "RATE", "0.001", 0, 1e3, "cap for the state-space parameters"},
-        {"warmup-steps", 0, OPT_INT, "N", "-1", -1, OPT_MAX_INT, "linear warm-up; -1 = 375M tokens, at most 15% of the run"},
-        {"weight-decay", 0, OPT_NUM, "X", "0.1", 0, 1e3, "on matrices only"},
-        {"beta1", 0, OPT_NUM, "X", "0.9", 0, 0.999999999, "AdamW"},
-        {"beta2", 0, OPT_NUM, "X", "0.95", 0, 0.999999999, "AdamW"},
-        {"eps", 0, OPT_NUM, "X", "1e-08", 0, 1, "AdamW"},
-        {"clip", 0, OPT_NUM, "X", "1", 0, 1e9, "largest gradient norm; 0 = no limit"},
-        {"seed", 0, OPT_INT, "N", "42", 0, OPT_MAX_INT, "of initial weights and sample order"},
-        {"eval-every", 0, OPT_INT, "N", "0", 0, OPT_MAX_INT, "steps between evaluations; 0 = only at the end"},
-        {"eval-tokens", 0, OPT_INT, "N", "0", 0, OPT_MAX_INT, "validation tokens used; 0 = all"},
-        {"save-every", 0, OPT_INT, "N", "0", 0, OPT_MAX_INT, "steps between checkpoints; 0 = only at the end"},
-        {"keep", 0, OPT_INT, "K", "0", 0, OPT_MAX_INT, "newest checkpoints kept; 0 = all"},
-        {"activation-checkpointing", 0, OPT_FLAG, NULL, NULL, 0, 0,
-         "keep a layer's input only and form the rest again in the backward pass: less memory, the same bits, slower"},
-        {"max-skips", 0, OPT_INT, "N", "10", 0, OPT_MAX_INT,
-         "steps skipped in a row for a non-finite gradient before training stops"},
-        OPT_DEVICE, OPT_DTYPE, OPT_JSON, OPT_THREADS, OPT_QUIET, OPT_HELP, OPT_END}};
+        OPT_SHAPE,
+        OPT_OF("train", "out"),
+        OPT_OF("recipe", NULL),
+        OPT_OF("train", "resume"),
+        {"plan", 0, OPT_FLAG, NULL, NULL, "print the memory that training takes, and stop"},
+        OPT_OF("train", NULL),
+        OPT_JSON, OPT_THREADS, OPT_QUIET, OPT_HELP, OPT_END}};

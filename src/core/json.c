@@ -2,6 +2,7 @@
 #include "core/json.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,6 +45,26 @@ ida_status ida_json_save(const json_t *j, const char *path, int indent) {
 }
 
 char *ida_json_dump(const json_t *j, size_t flags) { return ida_adopt(json_dumps(j, flags)); }
+
+/* 15 digits read well (1e-05, not 1.0000000000000001e-05) and are exact for what people type; else 17. */
+static int digits_needed(const json_t *j) {
+    int most = 15;
+    size_t i;
+    const char *key;
+    json_t *v;
+    if (json_is_real(j)) {
+        char s[40];
+        snprintf(s, sizeof s, "%.15g", json_real_value(j));
+        if (strtod(s, NULL) != json_real_value(j)) most = 17;
+    }
+    json_array_foreach(j, i, v) if (digits_needed(v) > most) most = 17;
+    json_object_foreach((json_t *)(uintptr_t)j, key, v) if (digits_needed(v) > most) most = 17;
+    return most;
+}
+
+char *ida_json_dump_exact(const json_t *j) {
+    return ida_json_dump(j, JSON_INDENT(2) | JSON_REAL_PRECISION((size_t)digits_needed(j)));
+}
 
 static const char *type_name(const json_t *v) {
     switch (json_typeof(v)) {

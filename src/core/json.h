@@ -15,6 +15,9 @@ ida_status ida_json_save(const json_t *j, const char *path, int indent);
 /* json_dumps whose text ida_free, or a caller's ida_string_free, takes back. NULL: j is NULL, or out of memory. */
 char *ida_json_dump(const json_t *j, size_t flags);
 
+/* Indented, and read back as the same numbers. */
+char *ida_json_dump_exact(const json_t *j);
+
 /* A string of any bytes: U+FFFD stands for each that makes no character. NULL: out of memory. */
 json_t *ida_json_text(const char *s, size_t n);
 /* The same of a whole string; null of NULL. */

@@ -32,6 +32,12 @@ void openblas_set_num_threads(int n);
 int openblas_get_parallel(void);
 
 enum { MAX_THREADS = 256 };
+
+static const ida_field rows[] = {
+    IDA_ROW_INT(ida_process_options, "threads", threads, 0, 0, MAX_THREADS, .help = "CPU threads",
+                .note = "0 = one per core (results do not depend on it)"),
+};
+const ida_fields ida_process_fields = IDA_FIELDS("process", "", ida_process_options, rows);
 #define CLOSED 0x80000000u
 #define IDLE_SPIN_SECONDS 20e-6  /* an idle pool thread burns at most this per job before it sleeps */
 #define JOIN_SPIN_SECONDS 100e-6 /* how long the caller watches for the last tasks before it sleeps */

@@ -5,7 +5,7 @@
 #ifndef IDA_CORE_THREADS_H
 #define IDA_CORE_THREADS_H
 
-#include <stdint.h>
+#include "core/fields.h"
 
 typedef void ida_task_fn(void *arg, int64_t task, int worker); /* worker < ida_workers(): index for per-worker scratch */
 
@@ -14,5 +14,7 @@ typedef void ida_task_fn(void *arg, int64_t task, int worker); /* worker < ida_w
  * serially as worker 0: scratch by worker belongs to the call, never to the process. fork() is safe outside of tasks. */
 void ida_parallel(int64_t n_tasks, ida_task_fn *fn, void *arg);
 int ida_workers(void);
+
+extern const ida_fields ida_process_fields;
 
 #endif

@@ -7,9 +7,21 @@
 #define IDA_DATASET_H
 
 #include "idattn/data.h"
-#include "core/status.h"
+#include "data/token_file.h"
 
 typedef struct ida_dataset ida_dataset;
+
+/* The options of a struct's member `source`. */
+#define IDA_ROWS_SOURCE(T) \
+    IDA_ROW_TEXT(T, "data_format", source.format, NULL, NULL, .names = ida_token_format_names, .lo = IDA_TOKENS_LLMC, \
+                 .help = "of shards that others made; nanogpt has no header and must be named [told from the files]"), \
+    IDA_ROW_TEXT(T, "val_data", source.val, NULL, "PATH", \
+                 .help = "where the validation shards are [the files of --data whose names say val]"), \
+    IDA_ROW_INT(T, "separator", source.separator, 0, 0, INT32_MAX, .arg = "ID", .flags = IDA_FIELD_DERIVED, \
+                .beside = IDA_MEMBER(T, source.has_separator, bool), \
+                .help = "id that parts documents in shards that others made [50256 or 128000, if found]")
+
+extern const ida_fields ida_inspect_fields; /* inspect.c */
 
 /* split: "train" or "val". Opens and checks manifest and shards: magic, version, count against file size, names without path
  * parts; checksums only when verify. Shards may be empty. */
@@ -34,7 +46,8 @@ uint64_t ida_dataset_hash(const ida_dataset *d);       /* of the manifest's shar
 /* Copies tokens [pos, pos+n) of the stream; every id is checked against the vocabulary: IDA_E_FORMAT with shard and offset. */
 ida_status ida_dataset_read(const ida_dataset *d, int64_t pos, int64_t n, int32_t *ids);
 
-const char *ida_dataset_format(const ida_dataset *d);  /* "llmc" (also ours), "nanogpt", "megatron"; "unknown": no shards */
+/* One of ida_token_format_names: llmc of our own sets too, unknown where there are no shards. */
+const char *ida_dataset_format(const ida_dataset *d);
 /* Documents are told by an index: no separator stands between them. Then: the first start of a document at or after pos, or the
  * token count. */
 bool ida_dataset_indexed(const ida_dataset *d);

@@ -9,7 +9,17 @@
 #include "data/dataset.h"
 #include "data/shard.h"
 
-enum { DEFAULT_SAMPLE_TOKENS = 64 };
+#define T ida_inspect_options
+static const ida_field rows[] = {
+    IDA_ROW_TEXT(T, "path", path, NULL, "PATH", .flags = IDA_FIELD_REQUIRED | IDA_FIELD_ARGUMENT,
+                 .help = "packed set, or llm.c, nanoGPT or Megatron shards"),
+    IDA_ROWS_SOURCE(T),
+    IDA_ROW_INT(T, "samples", samples, 3, 0, 1000000, .help = "documents shown of each split"),
+    IDA_ROW_INT(T, "sample_tokens", sample_tokens, 64, 1, 1000000, .flags = IDA_FIELD_OR_DEFAULT,
+                .help = "tokens shown of each"),
+};
+#undef T
+const ida_fields ida_inspect_fields = IDA_FIELDS("inspect", "", ida_inspect_options, rows);
 
 typedef struct lengths { int64_t n, *of, total; } lengths;
 
@@ -113,10 +123,10 @@ static ida_status documents(const ida_dataset *d, const ida_inspect_options *o, 
     json_object_set_new(s, "documents", json_integer(n));
     if (n) json_object_set_new(s, "document_tokens", statistics(&l));
     if (n) json_object_set_new(s, "histogram", histogram(&l));
-    int64_t want = o->samples < n ? o->samples : n, limit = o->sample_tokens ? o->sample_tokens : DEFAULT_SAMPLE_TOKENS;
+    int64_t want = o->samples < n ? o->samples : n;
     for (int64_t i = 0; i < want; i++) {
         int64_t k = (int64_t)((double)i / (double)want * (double)n);
-        IDA_TRY_GOTO(sample(d, t, k, starts[k], starts[k + 1], limit, samples));
+        IDA_TRY_GOTO(sample(d, t, k, starts[k], starts[k + 1], o->sample_tokens, samples));
     }
     if (want) json_object_set(s, "samples", samples);
 out:
@@ -189,7 +199,9 @@ ida_status ida_data_describe(const ida_inspect_options *o, char **json) {
     IDA_NEED(o);
     IDA_NEED(json);
     IDA_NEED(o->path);
-    IDA_FAIL_IF(o->samples < 0 || o->sample_tokens < 0, IDA_E_ARG, "samples and sample_tokens must not be negative");
+    IDA_TRY(ida_fields_check(&ida_inspect_fields, o));
+    ida_inspect_options filled = *o;
+    ida_fields_resolve(&ida_inspect_fields, &filled);
     json_t *root = json_pack("{s:o}", "dir", ida_json_string(o->path)), *splits = json_object();
     ida_tokenizer *own = NULL;
     char *text = NULL;
@@ -197,8 +209,8 @@ ida_status ida_data_describe(const ida_inspect_options *o, char **json) {
     if (!root || !splits) IDA_FAIL_GOTO(IDA_E_NOMEM, "%s: out of memory", o->path);
     if (!o->tokenizer && o->samples) IDA_TRY_GOTO(own_tokenizer(o->path, &own));
     const ida_tokenizer *t = o->tokenizer ? o->tokenizer : own;
-    IDA_TRY_GOTO(describe(o, t, "train", splits, root));
-    IDA_TRY_GOTO(describe(o, t, "val", splits, root));
+    IDA_TRY_GOTO(describe(&filled, t, "train", splits, root));
+    IDA_TRY_GOTO(describe(&filled, t, "val", splits, root));
     IDA_TRY_GOTO(add_manifest(o->path, root));
     json_object_set(root, "splits", splits);
     text = ida_json_dump(root, JSON_INDENT(2) | JSON_REAL_PRECISION(6));

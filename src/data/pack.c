@@ -20,7 +20,30 @@
 #include "data/shard.h"
 
 enum { CUT_WINDOW = 4096 };
-#define DEFAULT_SHARD_TOKENS ((int64_t)100000000)
+#define DEFAULT_SHARD_MILLIONS 100
+
+#define T ida_pack_options
+static const ida_field rows[] = {
+    IDA_ROW_LIST(T, "inputs", inputs, n_inputs, "INPUT...", .flags = IDA_FIELD_REQUIRED | IDA_FIELD_ARGUMENT,
+                 .help = "text files; - = standard input"),
+    IDA_ROW_TEXT(T, "out", out_dir, NULL, "DIR", .flags = IDA_FIELD_REQUIRED, .letter = 'o',
+                 .help = "folder to write; absent or empty"),
+    IDA_ROW_REAL(T, "val_fraction", val_fraction, 0.01, 0, 0.5, .arg = "F", .flags = IDA_FIELD_RESULT,
+                 .help = "part of the documents kept for validation"),
+    IDA_ROW_BOOL(T, "split_blank_lines", split_blank_lines, false, .flags = IDA_FIELD_RESULT,
+                 .help = "in .txt a document ends at a form feed or at three or more newlines; else one file is one "
+                         "document"),
+    IDA_ROW_INT(T, "shard_tokens", shard_tokens, 0, 0, IDA_SHARD_MAX_TOKENS, .flags = IDA_FIELD_RESULT,
+                .help = "tokens in a shard", .note = "0 = " IDA_STR(DEFAULT_SHARD_MILLIONS) ",000,000"),
+    IDA_ROW_JSONL_KEY(T),
+    IDA_ROW_TEXT(T, "column", column, NULL, "NAME", .help = "the text's column in .parquet files [the jsonl key]"),
+    IDA_ROW_BOOL(T, "dedup", dedup, false, .flags = IDA_FIELD_RESULT,
+                 .help = "leave exact duplicates out; takes about 32 bytes of memory a document"),
+    IDA_ROW_BOOL(T, "resume", resume, false,
+                 .help = "go on where packing into OUT stopped, with the same inputs and options"),
+};
+#undef T
+const ida_fields ida_pack_fields = IDA_FIELDS("pack", "", ida_pack_options, rows);
 
 static ida_shard_out *choose(ida_packer *p, uint64_t hash) {
     return &p->out[(double)(hash >> 11) * 0x1p-53 < p->o->val_fraction];
@@ -279,14 +302,11 @@ static ida_status prepare_folder(ida_packer *p) {
 static ida_status prepare(ida_packer *p, const ida_tokenizer *t) {
     const ida_pack_options *o = p->o;
     p->t = t;
-    p->shard_tokens = o->shard_tokens ? o->shard_tokens : DEFAULT_SHARD_TOKENS;
+    p->shard_tokens = o->shard_tokens ? o->shard_tokens : DEFAULT_SHARD_MILLIONS * INT64_C(1000000);
     p->width = ida_shard_width(ida_tokenizer_vocab_size(t));
     p->separator = (int32_t)ida_tokenizer_eos(t);
     p->how = "none";
-    IDA_FAIL_IF(p->shard_tokens < 1 || p->shard_tokens > IDA_SHARD_MAX_TOKENS, IDA_E_ARG,
-                "shard_tokens %lld is out of range (1..%d)", (long long)o->shard_tokens, IDA_SHARD_MAX_TOKENS);
-    IDA_FAIL_IF(!(o->val_fraction >= 0 && o->val_fraction <= 0.5), IDA_E_ARG, "val_fraction %g is out of range (0..0.5)",
-                o->val_fraction);
+    IDA_TRY(ida_fields_check(&ida_pack_fields, o));
     IDA_FAIL_IF(p->separator < 0, IDA_E_ARG,
                 "the tokenizer has no end-of-text token to part documents: add a special token \"<|endoftext|>\"");
     p->resumable = true;

@@ -17,6 +17,8 @@
 enum { IDA_PACK_MIN_DOCUMENTS = 20, IDA_PACK_BATCH_DOCUMENTS = 4096, IDA_PACK_LISTED_ROWS = 100 };
 #define IDA_PACK_BATCH_BYTES ((int64_t)16 << 20)
 
+extern const ida_fields ida_pack_fields;
+
 typedef struct ida_pack_document { int64_t bytes, n_ids, n_tasks; uint64_t hash; } ida_pack_document;
 typedef struct ida_pack_task { int64_t start, n; ida_ids ids; } ida_pack_task;
 typedef struct ida_pack_row { char *path, *why; int64_t row; } ida_pack_row;

@@ -9,6 +9,7 @@
 #include <zstd.h>
 
 #include "core/mem.h"
+#include "data/text.h"
 #include "data/parquet_meta.h"
 #include "data/snappy.h"
 
@@ -335,7 +336,7 @@ ida_status ida_parquet_open(FILE *file, const char *name, const ida_parquet_opti
     p->file = file;
     p->max_page = o->max_page_bytes ? o->max_page_bytes : DEFAULT_MAX_PAGE;
     p->path = ida_strdup(name);
-    p->column = ida_strdup(o->column ? o->column : "text");
+    p->column = ida_strdup(o->column ? o->column : IDA_TEXT_KEY);
     if (!p->path || !p->column) IDA_FAIL_GOTO(IDA_E_NOMEM, "%s: out of memory", name);
     IDA_TRY_GOTO(read_footer(p, o->max_footer_bytes ? o->max_footer_bytes : DEFAULT_MAX_FOOTER));
     *out = p;

@@ -187,7 +187,7 @@ ida_status ida_text_open_stream(FILE *file, const char *name, const ida_text_opt
     if (!r->o.max_document_bytes) r->o.max_document_bytes = DEFAULT_MAX;
     r->first_line = true;
     r->path = ida_strdup(name);
-    r->key = ida_strdup(o->jsonl_key ? o->jsonl_key : "text");
+    r->key = ida_strdup(o->jsonl_key ? o->jsonl_key : IDA_TEXT_KEY);
     if (!r->path || !r->key) IDA_FAIL_GOTO(IDA_E_NOMEM, "%s: out of memory", name);
     if (o->max_document_bytes < 0 || o->cut_bytes < 0) IDA_FAIL_GOTO(IDA_E_ARG, "%s: negative size limit for documents", name);
     IDA_TRY_GOTO(IDA_ALLOC(r->in, IN_BYTES, "read buffer"));

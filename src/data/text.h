@@ -4,11 +4,16 @@
 
 #include <stdio.h>
 
-#include "core/status.h"
+#include "core/fields.h"
+
+#define IDA_TEXT_KEY "text"
+#define IDA_ROW_JSONL_KEY(T) \
+    IDA_ROW_TEXT(T, "jsonl_key", jsonl_key, IDA_TEXT_KEY, "KEY", .flags = IDA_FIELD_OR_DEFAULT, \
+                 .help = "the text's key in .jsonl rows")
 
 typedef struct ida_text_reader ida_text_reader;
 typedef struct ida_text_options {
-    const char *jsonl_key;       /* NULL = "text" */
+    const char *jsonl_key;       /* NULL = IDA_TEXT_KEY */
     const char *column;          /* of Parquet files; NULL = jsonl_key */
     bool split_blank_lines;      /* plain text: a document ends at a form feed or at 3 newlines or more; blank ones are skipped */
     int64_t max_document_bytes;  /* 0 = 1 GiB. A longer plain document is IDA_E_UNSUPPORTED, a longer jsonl row a bad row */

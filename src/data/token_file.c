@@ -15,18 +15,22 @@
 #include "data/shard.h"
 
 enum { MEGATRON_HEADER = 34 };
-static const char *const names[] = {"unknown", "llmc", "nanogpt", "megatron"};
+const char *const ida_token_format_names[] = {[IDA_TOKENS_UNKNOWN] = "unknown",
+                                              [IDA_TOKENS_LLMC] = "llmc",
+                                              [IDA_TOKENS_NANOGPT] = "nanogpt",
+                                              [IDA_TOKENS_MEGATRON] = "megatron",
+                                              NULL};
 
 ida_status ida_token_format_parse(const char *name, ida_token_format *f) {
-    *f = IDA_TOKENS_UNKNOWN;
-    for (int i = 1; name && i < 4; i++)
-        if (strcmp(name, names[i]) == 0) *f = (ida_token_format)i;
-    IDA_FAIL_IF(name && *f == IDA_TOKENS_UNKNOWN, IDA_E_ARG, "token format \"%.40s\" is not one of llmc, nanogpt, megatron",
-                name);
-    return IDA_OK;
+    int i = name ? ida_names_find(ida_token_format_names, name) : IDA_TOKENS_UNKNOWN;
+    *f = i > 0 ? (ida_token_format)i : IDA_TOKENS_UNKNOWN;
+    if (!name || i > 0) return IDA_OK;
+    char list[80];
+    ida_names_join(ida_token_format_names, IDA_TOKENS_LLMC, NULL, list, sizeof list);
+    IDA_FAIL(IDA_E_ARG, "token format \"%.40s\" is not one of %s", name, list);
 }
 
-const char *ida_token_format_name(ida_token_format f) { return names[f]; }
+const char *ida_token_format_name(ida_token_format f) { return ida_token_format_names[f]; }
 
 static int64_t load64(const uint8_t *p) {
     int64_t v;

@@ -3,6 +3,7 @@
 #ifndef IDA_DATA_TOKEN_FILE_H
 #define IDA_DATA_TOKEN_FILE_H
 
+#include "core/fields.h"
 #include "core/file.h"
 
 typedef enum ida_token_format { IDA_TOKENS_UNKNOWN = 0, IDA_TOKENS_LLMC, IDA_TOKENS_NANOGPT,
@@ -21,7 +22,8 @@ typedef struct ida_token_file {
     int64_t n_seqs;
 } ida_token_file;
 
-/* "llmc", "nanogpt", "megatron"; NULL = unknown. IDA_E_ARG lists them. */
+extern const char *const ida_token_format_names[]; /* by ida_token_format, then NULL */
+/* NULL = unknown. IDA_E_ARG lists the others. */
 ida_status ida_token_format_parse(const char *name, ida_token_format *f);
 const char *ida_token_format_name(ida_token_format f);
 /* UNKNOWN: looks. A headerless file cannot be known: IDA_E_FORMAT says how to tell. *f is what it is. On failure *t is empty. */

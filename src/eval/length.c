@@ -8,8 +8,26 @@
 #include "core/json.h"
 #include "core/mem.h"
 #include "data/dataset.h"
+#include "eval/eval.h"
 
-enum { PIECE = 2048, MAX_BLOCKS = 16, BUCKETS = 4 };
+enum { PIECE = 2048 };
+#define MAX_BLOCKS 16
+
+#define T ida_length_options
+static const ida_field rows[] = {
+    IDA_ROW_TEXT(T, "data", data_dir, NULL, "DIR", .flags = IDA_FIELD_REQUIRED, .letter = 'd',
+                 .help = "packed set; its validation shards are read"),
+    IDA_ROWS_SOURCE(T),
+    IDA_ROW_INT(T, "multiple", multiple, 4, 1, IDA_ANY_INT, .help = "evaluate up to N training lengths"),
+    IDA_ROW_INT(T, "train_len", train_len, 0, 0, IDA_ANY_INT, .arg = "T", .help = "training length",
+                .note = "0 = the model's"),
+    IDA_ROW_INT(T, "buckets", buckets_per_len, 4, 0, IDA_ANY_INT, .flags = IDA_FIELD_OR_DEFAULT,
+                .help = "buckets in a training length"),
+    IDA_ROW_INT(T, "blocks", blocks, 0, 0, IDA_ANY_INT, .help = "blocks averaged",
+                .note = "0 = what the data gives, at most " IDA_STR(MAX_BLOCKS)),
+};
+#undef T
+const ida_fields ida_length_fields = IDA_FIELDS("length", "", ida_length_options, rows);
 
 typedef struct curve {
     int64_t T, multiple, per_len, blocks, n; /* n = multiple * T inputs in a block */
@@ -24,13 +42,9 @@ static ida_status plan(curve *c, const ida_config *cfg, const ida_length_options
     int64_t tokens = ida_dataset_tokens(d), vocab = ida_dataset_vocab(d);
     c->T = o->train_len ? o->train_len : cfg->max_position;
     c->multiple = o->multiple;
-    c->per_len = o->buckets_per_len ? o->buckets_per_len : BUCKETS;
-    IDA_FAIL_IF(c->T < 1, IDA_E_ARG, "training length is %lld, must be at least 1", (long long)c->T);
-    IDA_FAIL_IF(c->multiple < 1, IDA_E_ARG, "multiple is %lld, must be at least 1", (long long)c->multiple);
-    IDA_FAIL_IF(c->per_len < 1 || c->per_len > c->T, IDA_E_ARG,
+    c->per_len = o->buckets_per_len;
+    IDA_FAIL_IF(c->per_len > c->T, IDA_E_ARG,
                 "buckets in a training length: %lld, must be 1..%lld (its tokens)", (long long)c->per_len, (long long)c->T);
-    IDA_FAIL_IF(o->blocks < 0, IDA_E_ARG, "blocks is %lld, must be at least 0 (0 = as many as there are, at most %d)",
-                (long long)o->blocks, MAX_BLOCKS);
     IDA_FAIL_IF(vocab > cfg->vocab_size, IDA_E_ARG,
                 "%s has ids up to %lld, the model's vocabulary is %lld: they do not belong together", o->data_dir,
                 (long long)vocab - 1, (long long)cfg->vocab_size);
@@ -102,11 +116,14 @@ ida_status ida_eval_length(const ida_model *m, const ida_length_options *o, ida_
     *json = NULL;
     IDA_NEED(m);
     IDA_NEED(o);
+    IDA_TRY(ida_fields_check(&ida_length_fields, o));
+    ida_length_options filled = *o;
+    ida_fields_resolve(&ida_length_fields, &filled);
     IDA_FAIL_IF(!o->data_dir, IDA_E_ARG, "evaluation by length needs a packed set");
     IDA_TRY(IDA_CALLOC(c, 1, "length evaluation"));
     const ida_dataset_options from = {.path = o->data_dir, .source = &o->source, .vocab = ida_model_config(m)->vocab_size};
     IDA_TRY_GOTO(ida_dataset_open_as(&from, "val", &d));
-    IDA_TRY_GOTO(plan(c, ida_model_config(m), o, d));
+    IDA_TRY_GOTO(plan(c, ida_model_config(m), &filled, d));
     /* at most multiple * T, which is at most the tokens */
     IDA_TRY_GOTO(IDA_CALLOC(c->bucket, c->multiple * c->per_len, "buckets"));
     IDA_TRY_GOTO(IDA_CALLOC(c->whole, c->multiple, "buckets"));

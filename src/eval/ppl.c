@@ -10,8 +10,27 @@
 #include "core/json.h"
 #include "core/mem.h"
 #include "data/dataset.h"
+#include "eval/eval.h"
 
 enum { PIECE = 2048 };
+
+#define T ida_ppl_options
+static const ida_field rows[] = {
+    IDA_ROW_TEXT(T, "data", data_dir, NULL, "DIR", .letter = 'd',
+                 .help = "packed set; its validation shards are scored"),
+    IDA_ROWS_SOURCE(T),
+    IDA_ROW_BOOL(T, "train_split", use_train, false, .help = "score the training shards instead"),
+    IDA_ROW_TEXT(T, "text", text_path, NULL, "FILE", .help = "a text file, as one document"),
+    IDA_ROW_INT(T, "window", window, 0, 1, IDA_ANY_INT, .flags = IDA_FIELD_DERIVED, .help = "context length"),
+    IDA_ROW_INT(T, "stride", stride, 0, 0, IDA_ANY_INT, .help = "new tokens in each window", .note = "0 = the window"),
+    IDA_ROW_BOOL(T, "carry_state", carry_state, false, .flags = IDA_FIELD_ARGUMENT,
+                 .help = "one pass over a document, no window; not for softmax layers"),
+    IDA_ROW_INT(T, "max_tokens", max_tokens, 0, 0, IDA_ANY_INT, .help = "stop after this many scored tokens",
+                .note = "0 = all"),
+};
+#undef T
+const ida_fields ida_ppl_fields = IDA_FIELDS("ppl", "", ida_ppl_options, rows);
+
 static const int64_t MAX_TEXT_BYTES = INT64_C(1) << 32;
 
 /* Where ids come from: a packed set, or ids in memory. */
@@ -150,10 +169,10 @@ static ida_status check(const ida_model *m, const ida_tokenizer *t, const ida_pp
     const ida_config *cfg = ida_model_config(m);
     IDA_FAIL_IF(!o->data_dir == !o->text_path, IDA_E_ARG, "evaluation needs a packed set or a text file, one of the two");
     IDA_FAIL_IF(o->text_path && !t, IDA_E_ARG, "%s: scoring a text needs a tokenizer", o->text_path);
-    IDA_FAIL_IF(o->max_tokens < 0, IDA_E_ARG, "max_tokens is %lld, must be at least 0 (0 = all)", (long long)o->max_tokens);
+    IDA_TRY(ida_fields_check(&ida_ppl_fields, o));
     if (!o->carry_state) {
-        IDA_FAIL_IF(o->window < 1, IDA_E_ARG, "window is %lld, must be at least 1", (long long)o->window);
-        IDA_FAIL_IF(o->stride < 0 || o->stride > o->window, IDA_E_ARG, "stride is %lld, must be 0..%lld (the window)",
+        IDA_TRY(ida_fields_check_one(&ida_ppl_fields, o, "window"));
+        IDA_FAIL_IF(o->stride > o->window, IDA_E_ARG, "stride is %lld, must be 0..%lld (the window)",
                     (long long)o->stride, (long long)o->window);
         return IDA_OK;
     }

@@ -68,8 +68,6 @@ static bool prompt_stop(void *user) {
 static ida_status prepare(run *r, const int32_t *prompt, int64_t n_prompt, ida_text_fn *emit, void *user) {
     const ida_sample_options *o = r->o;
     IDA_TRY(ida_sample_check(o));
-    IDA_FAIL_IF(o->max_tokens < -1, IDA_E_ARG, "max_tokens is %lld, must be at least 0, or -1 for no limit",
-                (long long)o->max_tokens);
     IDA_FAIL_IF(n_prompt < 0 || (n_prompt == 0 && ida_session_position(r->s) == 0), IDA_E_ARG,
                 "an empty prompt and a session at position 0: nothing to continue; give at least one id "
                 "(the end-of-text token starts a document)");

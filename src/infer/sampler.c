@@ -10,21 +10,27 @@
 #include "core/mem.h"
 #include "core/rng.h"
 
-void ida_sample_defaults(ida_sample_options *o) {
-    memset(o, 0, sizeof *o);
-    o->temperature = 0.8;
-    o->top_p = 0.95;
-    o->max_tokens = 256;
-}
+#define T ida_sample_options
+static const ida_field rows[] = {
+    IDA_ROW_INT(T, "max_tokens", max_tokens, 256, -1, IDA_ANY_INT, .letter = 'n', .help = "tokens to generate",
+                .note = "-1 = until a stop"),
+    IDA_ROW_REAL(T, "temperature", temperature, 0.8, 0, INFINITY, .letter = 't',
+                 .note = "0 = always the likeliest token"),
+    IDA_ROW_INT(T, "top_k", top_k, 0, 0, IDA_ANY_INT, .help = "only the N likeliest tokens", .note = "0 = off"),
+    IDA_ROW_REAL(T, "top_p", top_p, 0.95, 0, 1, .arg = "P", .help = "only the likeliest tokens that make up P",
+                 .note = "1 = off"),
+    IDA_ROW_REAL(T, "min_p", min_p, 0, 0, 1, .arg = "P",
+                 .help = "only tokens at least P times as likely as the likeliest", .note = "0 = off"),
+    IDA_ROW_SEED(T, "seed", seed, 0, .help = "the same seed gives the same text"),
+    IDA_ROW_LIST(T, "stop", stop, n_stop, "TEXT", .help = "end before this text"),
+    IDA_ROW_BOOL(T, "ignore_eos", ignore_eos, false, .help = "go on after the end-of-text token"),
+};
+#undef T
+const ida_fields ida_sample_fields = IDA_FIELDS("sample", "", ida_sample_options, rows);
 
-ida_status ida_sample_check(const ida_sample_options *o) {
-    IDA_FAIL_IF(!(o->temperature >= 0) || isinf(o->temperature), IDA_E_ARG, "temperature is %g, must be a number from 0 (greedy)",
-                o->temperature);
-    IDA_FAIL_IF(o->top_k < 0, IDA_E_ARG, "top_k is %lld, must be at least 0 (0 = off)", (long long)o->top_k);
-    IDA_FAIL_IF(!(o->top_p >= 0 && o->top_p <= 1), IDA_E_ARG, "top_p is %g, must be 0..1 (1 = off)", o->top_p);
-    IDA_FAIL_IF(!(o->min_p >= 0 && o->min_p <= 1), IDA_E_ARG, "min_p is %g, must be 0..1 (0 = off)", o->min_p);
-    return IDA_OK;
-}
+void ida_sample_defaults(ida_sample_options *o) { ida_fields_defaults(&ida_sample_fields, o); }
+
+ida_status ida_sample_check(const ida_sample_options *o) { return ida_fields_check(&ida_sample_fields, o); }
 
 static bool before(const ida_candidate *a, const ida_candidate *b) {
     return a->weight > b->weight || (a->weight == b->weight && a->id < b->id);

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "core/mem.h"
-#include "model/shape.h"
 
 ida_status ida_session_create(const ida_model *m, ida_session **out) {
     ida_session *s = NULL;
@@ -42,7 +41,7 @@ ida_status ida_session_clone(const ida_session *s, ida_session **out) {
     IDA_NEED(s);
     IDA_NEED(out);
     IDA_TRY(ida_session_create(s->model, &c));
-    ida_status st = ida_state_copy(&s->model->cfg, c->state, s->state);
+    ida_status st = ida_state_copy(c->state, s->state);
     if (st != IDA_OK) {
         ida_session_free(c);
         return st;
@@ -58,14 +57,11 @@ int64_t ida_session_position(const ida_session *s) { return s->state->pos[0]; }
 
 int64_t ida_session_bytes(const ida_session *s) {
     const ida_config *cfg = &s->model->cfg;
-    int64_t acts = 0, cache = 0;
+    const int64_t cache = ida_state_cache_width(s->state) * s->state->cache_cap;
+    int64_t acts = 0;
     if (ida_acts_bytes(cfg, s->model->dev, 1, 1, IDA_ACTS_FORWARD, &acts, NULL) != IDA_OK) acts = 0;
-    for (int64_t l = 0; l < cfg->n_layers; l++) {
-        ida_shape sh = ida_layer_shape(cfg, l);
-        if (sh.softmax) cache += 2 * sh.kvw * s->state->cache_cap;
-    }
     const int64_t floats = s->state->stride + cfg->vocab_size;
-    return (int64_t)sizeof *s + acts + cache * s->model->dev->act_size + floats * (int64_t)sizeof(float);
+    return (int64_t)sizeof *s + acts + ida_act_bytes(s->model->dev, cache) + floats * (int64_t)sizeof(float);
 }
 
 /* targets and losses may be NULL. */

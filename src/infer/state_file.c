@@ -22,7 +22,6 @@
 
 #include "core/file.h"
 #include "core/mem.h"
-#include "model/shape.h"
 
 static const char MAGIC[8] = { 'I', 'D', 'A', 'S', 'T', 'A', 'T', 'E' };
 
@@ -43,15 +42,6 @@ static ida_status model_hash(ida_session *s, uint64_t *hash) {
     return IDA_OK;
 }
 
-static int64_t cache_floats(const ida_config *cfg) {
-    int64_t n = 0;
-    for (int64_t l = 0; l < cfg->n_layers; l++) {
-        ida_shape sh = ida_layer_shape(cfg, l);
-        if (sh.softmax) n += 2 * sh.kvw;
-    }
-    return n;
-}
-
 static bool file_bytes(int64_t position, int64_t state, int64_t cache, int64_t vocab, int64_t *bytes) {
     int64_t n;
     return ida_mul64(position, cache, &n) && ida_add64(n, state, &n) && ida_add64(n, vocab, &n) &&
@@ -67,16 +57,14 @@ static ida_status put(sink *k, const void *p, int64_t n) {
 
 /* state: the session's, on the host. */
 static ida_status put_all(const ida_session *s, const ida_state *state, sink *k, const header *h) {
-    const ida_config *cfg = &s->model->cfg;
     IDA_TRY(put(k, h, (int64_t)sizeof *h));
     IDA_TRY(put(k, state->block, h->state_floats * (int64_t)sizeof(float)));
     IDA_TRY(put(k, s->logits, h->vocab * (int64_t)sizeof(float)));
-    for (int64_t l = 0; l < cfg->n_layers && h->position > 0; l++) {
-        ida_shape sh = ida_layer_shape(cfg, l);
-        int64_t n = h->position * sh.kvw * (int64_t)sizeof(float);
-        if (!sh.softmax) continue;
-        IDA_TRY(put(k, state->k_cache[l], n));
-        IDA_TRY(put(k, state->v_cache[l], n));
+    for (int64_t l = 0; l < state->n_layers && h->position > 0; l++) {
+        const int64_t bytes = h->position * (int64_t)sizeof(float);
+        if (!state->cache_width[l][0]) continue;
+        IDA_TRY(put(k, state->k_cache[l], bytes * state->cache_width[l][0]));
+        IDA_TRY(put(k, state->v_cache[l], bytes * state->cache_width[l][1]));
     }
     uint64_t sum = XXH3_64bits_digest(k->x);
     return ida_writer_put(k->w, &sum, sizeof sum);
@@ -88,7 +76,7 @@ ida_status ida_session_save(const ida_session *s, const char *path) {
     header h = { .version = 1, .header_bytes = sizeof h, .position = s->state->pos[0], .state_floats = s->state->stride };
     memcpy(h.magic, MAGIC, sizeof MAGIC);
     memcpy(h.tail, s->tail, sizeof h.tail);
-    h.cache_floats = cache_floats(&s->model->cfg);
+    h.cache_floats = ida_state_cache_width(s->state);
     h.vocab = s->model->cfg.vocab_size;
     IDA_FAIL_IF(!file_bytes(h.position, h.state_floats, h.cache_floats, h.vocab, &h.file_bytes), IDA_E_UNSUPPORTED,
                 "%s: a state of %lld tokens is too large for a file", path, (long long)h.position);
@@ -130,7 +118,7 @@ static ida_status check(ida_session *s, const ida_map *m, const char *path, head
                 (unsigned long long)h->model_hash, (unsigned long long)hash);
     const ida_config *cfg = &s->model->cfg;
     int64_t bytes = 0;
-    bool fits = h->state_floats == s->state->stride && h->cache_floats == cache_floats(cfg) && h->vocab == cfg->vocab_size;
+    bool fits = h->state_floats == s->state->stride && h->cache_floats == ida_state_cache_width(s->state) && h->vocab == cfg->vocab_size;
     fits = fits && h->position >= 0 && file_bytes(h->position, h->state_floats, h->cache_floats, h->vocab, &bytes);
     IDA_FAIL_IF(!fits || bytes != m->size, IDA_E_FORMAT,
                 "%s: sizes (position %lld, state %lld, cache %lld, vocabulary %lld) do not fit the model or the file", path,
@@ -151,18 +139,17 @@ static ida_status take_all(ida_session *s, const header *h, const uint8_t *p) {
     const ida_config *cfg = &s->model->cfg;
     ida_state *fresh = NULL;
     IDA_TRY(ida_state_new(cfg, ida_cpu_device(), 1, &fresh));
-    ida_status st = h->cache_floats > 0 && h->position > 0 ? ida_state_reserve(cfg, fresh, h->position) : IDA_OK;
+    ida_status st = h->cache_floats > 0 && h->position > 0 ? ida_state_reserve(fresh, h->position) : IDA_OK;
     if (st != IDA_OK) {
         ida_state_free(fresh);
         return st;
     }
     p = take(fresh->block, p, h->state_floats);
     p = take(s->logits, p, h->vocab);
-    for (int64_t l = 0; l < cfg->n_layers && h->position > 0; l++) {
-        ida_shape sh = ida_layer_shape(cfg, l);
-        if (!sh.softmax) continue;
-        p = take(fresh->k_cache[l], p, h->position * sh.kvw);
-        p = take(fresh->v_cache[l], p, h->position * sh.kvw);
+    for (int64_t l = 0; l < fresh->n_layers && h->position > 0; l++) {
+        if (!fresh->cache_width[l][0]) continue;
+        p = take(ida_act_real(fresh->k_cache[l]), p, h->position * fresh->cache_width[l][0]);
+        p = take(ida_act_real(fresh->v_cache[l]), p, h->position * fresh->cache_width[l][1]);
     }
     fresh->pos[0] = h->position;
     if (!ida_on_host(s->state->dev)) {

@@ -49,7 +49,8 @@ ida_status ida_mixer_check(const ida_mixer_run *a, ida_form form) {
     IDA_FAIL_IF(a->n_heads % a->n_kv, IDA_E_ARG,
                 "mixer: %lld query heads cannot share %lld state groups evenly; n_heads must be a multiple of n_kv",
                 (long long)a->n_heads, (long long)a->n_kv);
-    IDA_FAIL_IF(a->chunk < 0 || a->chunk > 64, IDA_E_ARG, "mixer: chunk is %lld, give 1 to 64, or 0 for 64", (long long)a->chunk);
+    IDA_FAIL_IF(a->chunk < 0 || a->chunk > IDA_MIXER_CHUNK, IDA_E_ARG,
+                "mixer: chunk is %lld, give 1 to %d, or 0 for that", (long long)a->chunk, IDA_MIXER_CHUNK);
     int64_t width;
     IDA_FAIL_IF(!ida_add64(a->key_dim, a->value_dim, &width), IDA_E_ARG, "mixer: key_dim + value_dim overflows");
     IDA_TRY(check_product("q and o", (int64_t[]){a->n_tokens, a->n_heads, width}, 3));

@@ -31,13 +31,13 @@ static ida_status real_in(table *t, const real **out, const float *host, int64_t
     return ida_dev_upload(t->dev, p, host, n * (int64_t)sizeof(real));
 }
 
-static ida_status act_in(table *t, const act **out, const float *host, int64_t n) {
+static ida_status act_in(table *t, const ida_act **out, const float *host, int64_t n) {
     const real *wide;
     void *p = NULL;
     *out = NULL;
     if (!host) return IDA_OK;
     IDA_TRY(real_in(t, &wide, host, n));
-    IDA_TRY(take(t, &p, n, t->dev->act_size));
+    IDA_TRY(take(t, &p, n, ida_act_bytes(t->dev, 1)));
     *out = p;
     return t->dev->ops->to_act(t->dev, p, wide, n);
 }
@@ -46,7 +46,7 @@ static ida_status real_out(const table *t, float *host, const real *from, int64_
     return host ? ida_dev_download(t->dev, host, from, n * (int64_t)sizeof(real)) : IDA_OK;
 }
 
-static ida_status act_out(table *t, float *host, const act *from, int64_t n) {
+static ida_status act_out(table *t, float *host, const ida_act *from, int64_t n) {
     void *wide = NULL;
     if (!host) return IDA_OK;
     IDA_TRY(take(t, &wide, n, sizeof(real)));
@@ -113,9 +113,9 @@ static ida_status run_step(table *t, const ida_mixer_run *a, const sizes *z, ida
     for (int64_t s = 0; s < a->n_seq; s++)
         for (int64_t i = a->cu[s]; i < a->cu[s + 1] && st == IDA_OK; i++) {
             op.state_in = (ida_state_ref){all.state_out.re + s * z->state, all.state_out.im + s * z->state, z->state};
-            op.q = ida_act_at(dev, (act *)(uintptr_t)all.q, i * op.h * op.r);
-            op.k = ida_act_at(dev, (act *)(uintptr_t)all.k, i * op.g * op.r);
-            op.v = ida_act_at(dev, (act *)(uintptr_t)all.v, i * op.g * op.d);
+            op.q = ida_act_at(dev, (ida_act *)(uintptr_t)all.q, i * op.h * op.r);
+            op.k = ida_act_at(dev, (ida_act *)(uintptr_t)all.k, i * op.g * op.r);
+            op.v = ida_act_at(dev, (ida_act *)(uintptr_t)all.v, i * op.g * op.d);
             op.o = ida_act_at(dev, all.o, i * op.h * op.d);
             st = dev->ops->interdomain_step(dev, &op, &prep, 1);
         }
@@ -125,7 +125,7 @@ static ida_status run_step(table *t, const ida_mixer_run *a, const sizes *z, ida
 static ida_status forward(table *t, const ida_mixer_run *a, const sizes *z, ida_form form, ida_interdomain_args *op) {
     const ida_device *dev = t->dev;
     const ida_seqs seqs = {.n = a->n_seq, .cu = a->cu};
-    IDA_TRY(take(t, (void **)&op->o, z->o, dev->act_size));
+    IDA_TRY(take(t, (void **)&op->o, z->o, ida_act_bytes(dev, 1)));
     IDA_TRY(states(t, &op->state_out, a->n_seq, z->state));
     IDA_TRY(form == IDA_FORM_STEP      ? run_step(t, a, z, *op)
             : form == IDA_FORM_CHUNKED ? dev->ops->interdomain_chunk_fwd(dev, op, &seqs)
@@ -149,9 +149,9 @@ static ida_status backward(table *t, const ida_mixer_run *a, const sizes *z, ida
     IDA_TRY(real_in(t, &im, a->grad_final_state_imag, a->n_seq * z->state));
     g.dstate_out = (ida_state_ref){(real *)(uintptr_t)re, (real *)(uintptr_t)im, z->state};
     IDA_TRY(states(t, &g.dstate_in, a->n_seq, z->state));
-    IDA_TRY(take(t, (void **)&g.dq, z->q, dev->act_size));
-    IDA_TRY(take(t, (void **)&g.dk, z->k, dev->act_size));
-    IDA_TRY(take(t, (void **)&g.dv, z->v, dev->act_size));
+    IDA_TRY(take(t, (void **)&g.dq, z->q, ida_act_bytes(dev, 1)));
+    IDA_TRY(take(t, (void **)&g.dk, z->k, ida_act_bytes(dev, 1)));
+    IDA_TRY(take(t, (void **)&g.dv, z->v, ida_act_bytes(dev, 1)));
     IDA_TRY(take(t, (void **)&param, at[5], sizeof(real)));
     IDA_TRY(ida_dev_zero(dev, param, at[5] * (int64_t)sizeof(real)));
     g.dssm = (ida_ssm_grads){param, param + at[1], param + at[2], param + at[3], param + at[4]};

@@ -6,6 +6,7 @@
 #include <string.h>
 #include "core/bf16.h"
 #include "core/mem.h"
+#include "core/place.h"
 #include "layers/call.h"
 #include "ops/backend.h"
 #include "io/safetensors.h"
@@ -49,7 +50,19 @@ static const slot outputs[] = {
     {"grad_state_real", "SGMW", AT(grad_state_real), false, false},
     {"grad_state_imag", "SGMW", AT(grad_state_imag), false, false},
 };
-static const char *const disc_names[] = {"zoh", "euler", "unit", "norm"}, *const readout_names[] = {"hermitian", "bilinear"};
+
+#define T ida_mixer_options
+static const ida_field rows[] = {
+    IDA_ROW_DEVICE(T),
+    IDA_ROW_ENUM(T, "form", form, IDA_FORM_CHUNKED, ida_form_names, .help = "which form of the map"),
+    IDA_ROW_ENUM(T, "dtype", dtype, IDA_F64, ida_dtype_names,
+                 .help = "arithmetic; bf16 rounds q, k, v and o; on a GPU bf16 is the default and f64 is not there"),
+    IDA_ROW_INT(T, "chunk", chunk, 0, 0, IDA_MIXER_CHUNK, .help = "chunk length of the chunked form",
+                .note = "0 = " IDA_STR(IDA_MIXER_CHUNK)),
+};
+#undef T
+const ida_fields ida_mixer_fields = IDA_FIELDS("mixer", "mixer: ", ida_mixer_options, rows);
+
 enum { N_IN = sizeof inputs / sizeof *inputs, N_OUT = sizeof outputs / sizeof *outputs, N_FORWARD_OUT = 3 };
 
 typedef struct job {
@@ -118,18 +131,13 @@ static ida_status read_offsets(job *j) {
     return IDA_OK;
 }
 
-static ida_status read_option(const ida_st_file *f, const char *key, const char *const *names, int n, int *out) {
+static ida_status read_option(const ida_st_file *f, const char *key, const char *const *names, int *out) {
     const char *value = ida_st_meta(f, key);
-    *out = 0; /* absent: the first name is the default */
-    for (int i = 0; i < n && value; i++) {
-        if (!strcmp(value, names[i])) {
-            *out = i;
-            return IDA_OK;
-        }
-    }
-    IDA_FAIL_IF(value, IDA_E_FORMAT, "%s: metadata \"%s\" is \"%s\"; known are %s, %s%s%s%s%s", f->path, key, value, names[0],
-                names[1], n > 2 ? ", " : "", n > 2 ? names[2] : "", n > 3 ? ", " : "", n > 3 ? names[3] : "");
-    return IDA_OK;
+    char list[128];
+    *out = value ? ida_names_find(names, value) : 0; /* absent: the first name is the default */
+    if (*out >= 0) return IDA_OK;
+    ida_names_join(names, 0, NULL, list, sizeof list);
+    IDA_FAIL(IDA_E_FORMAT, "%s: metadata \"%s\" is \"%.60s\"; known are %s", f->path, key, value, list);
 }
 
 static ida_status read_sizes(job *j, ida_form form, int64_t chunk) {
@@ -139,8 +147,8 @@ static ida_status read_sizes(job *j, ida_form form, int64_t chunk) {
     IDA_TRY(find(j->file, "k", 3, &k));
     IDA_TRY(find(j->file, "v", 3, &v));
     IDA_TRY(find(j->file, "a_log", 2, &a));
-    IDA_TRY(read_option(j->file, "discretization", disc_names, 4, &disc));
-    IDA_TRY(read_option(j->file, "readout", readout_names, 2, &readout));
+    IDA_TRY(read_option(j->file, "discretization", ida_disc_names, &disc));
+    IDA_TRY(read_option(j->file, "readout", ida_readout_names, &readout));
     j->run = (ida_mixer_run){.n_tokens = q->shape[0],
                              .n_heads = q->shape[1],
                              .n_kv = k->shape[1],
@@ -252,7 +260,7 @@ static ida_status write_results(job *j, const char *path, int n_out) {
         tensors[i].ndim = shape_of(&j->run, s->dims, tensors[i].shape);
     }
     const char *const keys[] = {"discretization", "readout"};
-    const char *const values[] = {disc_names[j->run.discretization], readout_names[j->run.readout]};
+    const char *const values[] = {ida_disc_names[j->run.discretization], ida_readout_names[j->run.readout]};
     return ida_st_write(path, tensors, n_out, keys, values, 2);
 }
 
@@ -261,14 +269,15 @@ ida_status ida_mixer_file(const char *in_path, const char *out_path, ida_form fo
     IDA_FAIL_IF(!in_path || !out_path, IDA_E_ARG, "mixer: the input or the output path is NULL");
     IDA_FAIL_IF((int)dtype < IDA_F64 || dtype > IDA_BF16, IDA_E_ARG, "mixer: unknown data type %d", (int)dtype);
     IDA_FAIL_IF((int)form < IDA_FORM_SEQUENTIAL || form > IDA_FORM_CHUNKED, IDA_E_ARG, "mixer: unknown form %d", (int)form);
-    IDA_FAIL_IF(chunk < 0 || chunk > 64, IDA_E_ARG, "mixer: chunk is %lld, give 1 to 64, or 0 for 64", (long long)chunk);
-    const bool cpu = !device || strcmp(device, "cpu") == 0;
+    const ida_mixer_options o = {.device = device, .form = form, .dtype = dtype, .chunk = chunk};
+    IDA_TRY(ida_fields_check(&ida_mixer_fields, &o));
+    const bool cpu = !device || strcmp(device, IDA_DEFAULT_DEVICE) == 0;
     IDA_FAIL_IF(!cpu && dtype == IDA_F64, IDA_E_UNSUPPORTED, "mixer: float64 runs on the CPU only; give f32 or bf16 for %s",
                 device);
     ida_st_file *f;
     const ida_device *dev = NULL;
     /* on the CPU bf16 is a rounding of the tensors */
-    IDA_TRY(ida_device_open(cpu ? "cpu" : device, cpu ? IDA_F32 : dtype, &dev));
+    IDA_TRY(ida_device_open(cpu ? IDA_DEFAULT_DEVICE : device, cpu ? IDA_F32 : dtype, &dev));
     IDA_TRY(ida_st_open(in_path, &f));
     job j = {.file = f, .dtype = dtype, .dev = dev};
     ida_status st;

@@ -31,69 +31,67 @@ static void *cut(planner *p, int64_t rows, int64_t width, int64_t size) {
     p->used = end;
     return r;
 }
-static act *take(planner *p, int64_t width) { return cut(p, p->n, width, p->act_size); }
+static ida_act *take(planner *p, int64_t width) { return cut(p, p->n, width, p->act_size); }
 static real *take_real(planner *p, int64_t width) { return cut(p, p->n, width, sizeof(real)); }
 
-/* Fields that a kind does not have stay NULL. */
-static ida_layer_acts pick(const ida_shape *s, const ida_config *c, const ida_layer_acts *full) {
-    ida_layer_acts l = *full;
-    if (!s->query) l.q0 = NULL;
-    if (!s->softmax) l.lse = NULL;
-    if (!c->gate) l.g = NULL;
-    return l;
-}
-
-/* A set of its own for the layer (own), or one that serves every kind. */
-static ida_layer_acts layer_set(planner *p, const ida_acts *a, const ida_shape *s, bool own, int64_t ow, bool any_softmax) {
-    const ida_config *c = &a->cfg;
-    ida_layer_acts l = {0};
-    l.x1 = take(p, c->d_model);
-    l.x2 = a->kind == IDA_ACTS_FORWARD ? l.x1 : take(p, c->d_model);
-    if (!own || s->query) l.q0 = take(p, s->qw);
-    l.k0 = take(p, s->kvw);
-    l.v0 = take(p, s->kvw);
-    l.o = take(p, ow);
-    if (a->kind != IDA_ACTS_FORWARD && (own ? s->softmax : any_softmax)) l.lse = take_real(p, s->h);
-    if (c->gate) l.g = take(p, ow);
-    l.gate = take(p, c->ffn_hidden);
-    l.up = take(p, c->ffn_hidden);
-    return l;
-}
-
-static void plan_layers(planner *p, ida_acts *a, ida_layer_acts *layers, int64_t max_ow, bool any_softmax) {
-    const ida_config *c = &a->cfg;
-    ida_layer_acts set = {0};
-    bool own = a->kind == IDA_ACTS_TRAINING;
-    for (int64_t i = 0; i < c->n_layers; i++) {
-        ida_shape s = ida_layer_shape(c, i);
-        if (own || i == 0) set = layer_set(p, a, &s, own, own ? s.ow : max_ow, any_softmax);
-        else if (a->kind == IDA_ACTS_RECOMPUTE) set.x1 = take(p, c->d_model);
-        if (layers) layers[i] = pick(&s, c, &set);
+/* Places of the rows of a kind that live as `lives` (bits of ida_life) say. */
+static void place_rows(planner *p, const ida_layer *l, unsigned lives, ida_part_acts *out) {
+    for (int i = 0; i < l->kind->n_buffers; i++) {
+        const ida_buffer_row *r = &l->kind->buffers[i];
+        if (!(lives >> r->life & 1) || !ida_row_on(l, r->when)) continue;
+        void *at = cut(p, p->n, ida_dim(l, r->width), r->real ? (int64_t)sizeof(real) : p->act_size);
+        if (out) out->buf[r->slot] = at;
     }
-    a->x_last = a->kind == IDA_ACTS_FORWARD ? set.x1 : take(p, c->d_model);
 }
 
-static void plan(planner *p, ida_acts *a, ida_layer_acts *layers) {
-    const ida_config *c = &a->cfg;
-    ida_shape s0 = ida_layer_shape(c, 0);
-    int64_t d = c->d_model, kvw = s0.kvw, h = s0.h, ow = 0;
-    const bool any_softmax = ida_any_softmax(c);
-    for (int64_t i = 0; i < c->n_layers; i++) {
-        ida_shape s = ida_layer_shape(c, i);
-        ow = s.ow > ow ? s.ow : ow;
+/* Residual streams, and what is kept from the forward to the backward pass. parts NULL: only measured. */
+static void plan_kept(planner *p, ida_acts *a, ida_part_acts *parts) {
+    const int64_t d = a->cfg.d_model, per_block = a->layers.n / a->cfg.n_layers;
+    const bool own = a->kind == IDA_ACTS_TRAINING;
+    const unsigned kept = 1u << IDA_KEPT | (a->kind == IDA_ACTS_FORWARD ? 0 : 1u << IDA_TRAINED);
+    ida_act *x = a->kind == IDA_ACTS_FORWARD ? take(p, d) : NULL;
+    if (a->kind == IDA_ACTS_RECOMPUTE)
+        for (int64_t i = 0; i < a->layers.n; i += per_block) {
+            ida_act *at = take(p, d);
+            if (parts) parts[i].x = at;
+        }
+    const int64_t start = p->used;
+    int64_t end = start;
+    for (int64_t i = 0; i < a->layers.n; i++) {
+        if (!own && i % per_block == 0) p->used = start;
+        if (own || (a->kind == IDA_ACTS_RECOMPUTE && i % per_block != 0)) {
+            ida_act *at = take(p, d);
+            if (parts) parts[i].x = at;
+        } else if (parts && a->kind == IDA_ACTS_FORWARD) parts[i].x = x;
+        place_rows(p, &a->layers.at[i], kept, parts ? &parts[i] : NULL);
+        end = p->used > end ? p->used : end;
     }
+    p->used = end;
+    a->x_last = a->kind == IDA_ACTS_FORWARD ? x : take(p, d);
+}
+
+/* What a layer needs within a pass, in one place for all. */
+static void plan_passes(planner *p, ida_acts *a, ida_part_acts *parts) {
+    const unsigned lives = 1u << IDA_WORK | (a->kind == IDA_ACTS_FORWARD ? 0 : 1u << IDA_GRADIENT);
+    const int64_t start = p->used;
+    int64_t end = start;
+    for (int64_t i = 0; i < a->layers.n; i++) {
+        p->used = start;
+        place_rows(p, &a->layers.at[i], lives, parts ? &parts[i] : NULL);
+        end = p->used > end ? p->used : end;
+    }
+    p->used = end;
+}
+
+static void plan(planner *p, ida_acts *a, ida_part_acts *parts) {
+    const ida_config *c = &a->cfg;
+    const int64_t d = c->d_model;
     p->n = a->n_tokens;
-    p->act_size = a->dev->act_size;
-    plan_layers(p, a, layers, ow, any_softmax);
+    p->act_size = ida_act_bytes(a->dev, 1);
+    plan_kept(p, a, parts);
     a->xn = take(p, d);
     a->rstd = take_real(p, 1);
-    a->q = take(p, d);
-    a->k = take(p, kvw);
-    a->v = take(p, kvw);
-    a->no = take_real(p, h);
-    a->on = c->output_norm ? take(p, ow) : NULL;
-    a->y = c->gate ? take(p, ow) : NULL;
-    a->ff = take(p, c->ffn_hidden);
+    plan_passes(p, a, parts);
     p->logits = p->used;
     a->logits = cut(p, a->head_rows, c->vocab_size, p->act_size);
     if (!ida_on_host(a->dev)) a->wide = cut(p, a->wide_rows, c->vocab_size, sizeof(real));
@@ -107,13 +105,6 @@ static void plan(planner *p, ida_acts *a, ida_layer_acts *layers) {
     if (a->kind == IDA_ACTS_FORWARD) return;
     a->dx = take(p, d);
     a->dxn = take(p, d);
-    a->dff = take(p, c->ffn_hidden);
-    a->dq = take(p, d);
-    a->dk = take(p, kvw);
-    a->dv = take(p, kvw);
-    a->dt = take(p, ow);
-    a->dy = take(p, ow);
-    a->dgate = c->gate ? take(p, ow) : NULL;
 }
 
 /* logits: those of the bytes that are blocks of logits; may be NULL. */
@@ -127,31 +118,36 @@ static ida_status measure(ida_acts *a, int64_t *bytes, int64_t *logits) {
     return IDA_OK;
 }
 
-static ida_acts header(const ida_config *cfg, const ida_device *dev, int64_t n_tokens, int64_t n_seq, ida_acts_kind kind) {
+static ida_status header(const ida_config *cfg, const ida_device *dev, int64_t n_tokens, int64_t n_seq, ida_acts_kind kind,
+                         ida_acts *a) {
     const int64_t rows = head_rows(cfg, dev, n_tokens);
-    return (ida_acts){.cfg = *cfg, .dev = dev, .n_tokens = n_tokens, .n_seq = n_seq, .kind = kind, .head_rows = rows,
-                      .wide_rows = rows < WIDE_ROWS ? rows : WIDE_ROWS};
+    *a = (ida_acts){.cfg = *cfg, .dev = dev, .n_tokens = n_tokens, .n_seq = n_seq, .kind = kind, .head_rows = rows,
+                    .wide_rows = rows < WIDE_ROWS ? rows : WIDE_ROWS, .times.dev = dev};
+    return ida_layers_build(cfg, &a->layers);
 }
 
 ida_status ida_acts_bytes(const ida_config *cfg, const ida_device *dev, int64_t n_tokens, int64_t n_seq, ida_acts_kind kind,
                           int64_t *bytes, int64_t *logits) {
-    ida_acts a = header(cfg, dev, n_tokens, n_seq, kind);
-    return measure(&a, bytes, logits);
+    ida_acts a;
+    ida_status st = header(cfg, dev, n_tokens, n_seq, kind, &a);
+    if (st == IDA_OK) st = measure(&a, bytes, logits);
+    ida_layers_free(&a.layers);
+    return st;
 }
 
 ida_status ida_acts_new(const ida_config *cfg, const ida_device *dev, int64_t n_tokens, int64_t n_seq, ida_acts_kind kind,
                         ida_acts **out) {
     ida_acts *a = NULL;
     ida_status st = IDA_OK;
-    IDA_TRY(IDA_CALLOC(a, 1, "activations"));
-    *a = header(cfg, dev, n_tokens, n_seq, kind);
     int64_t n;
+    IDA_TRY(IDA_CALLOC(a, 1, "activations"));
+    IDA_TRY_GOTO(header(cfg, dev, n_tokens, n_seq, kind, a));
     IDA_TRY_GOTO(measure(a, &n, NULL));
-    IDA_TRY_GOTO(IDA_CALLOC(a->layers, cfg->n_layers, "activations"));
+    IDA_TRY_GOTO(IDA_CALLOC(a->parts, a->layers.n, "activations"));
     IDA_TRY_GOTO(ida_dev_alloc(dev, &a->block, n, 1, "activations"));
     if (!ida_on_host(dev)) IDA_TRY_GOTO(IDA_ALLOC(a->host_losses, n_tokens, "losses"));
     planner p = {.base = a->block};
-    plan(&p, a, a->layers);
+    plan(&p, a, a->parts);
     *out = a;
     return IDA_OK;
 out:
@@ -163,12 +159,15 @@ void ida_acts_free(ida_acts *a) {
     if (!a) return;
     if (a->steps.recording) a->dev->memory->record_free(a->dev, a->steps.recording);
     ida_dev_free(a->dev, a->next_state);
-    ida_free(a->layers);
+    ida_free(a->parts);
+    ida_layers_free(&a->layers);
     ida_free(a->host_losses);
     ida_dev_free(a->dev, a->block);
     ida_free(a);
 }
 
-void ida_acts_times(const ida_acts *a, double seconds[IDA_N_PARTS]) { memcpy(seconds, a->seconds, sizeof a->seconds); }
-void ida_acts_times_reset(ida_acts *a) { memset(a->seconds, 0, sizeof a->seconds); }
-void ida_acts_profile(ida_acts *a, bool on) { a->profile = on; }
+void ida_acts_times(const ida_acts *a, double seconds[IDA_N_PARTS]) {
+    memcpy(seconds, a->times.seconds, sizeof a->times.seconds);
+}
+void ida_acts_times_reset(ida_acts *a) { memset(a->times.seconds, 0, sizeof a->times.seconds); }
+void ida_acts_profile(ida_acts *a, bool on) { a->times.profile = on; }

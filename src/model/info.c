@@ -10,20 +10,10 @@
  * Element-wise work (norms, RoPE, feature map, activations) is left out. */
 #include "model/config.h"
 #include "model/model.h"
-#include "model/shape.h"
-
-enum { CHUNK = 64 };
-
-static int64_t mixer_flops(const ida_config *c, int64_t layer) {
-    ida_shape s = ida_layer_shape(c, layer);
-    int64_t w = 2 * s.dh, m = s.m;
-    if (s.softmax) return 2 * s.qw * (c->max_position + 1);
-    if (s.linear) return s.h * (2 * CHUNK * w + 8 * m * w);
-    return s.h * (2 * CHUNK * w + 8 * CHUNK * m + 4 * m * w + 8 * m * m) + s.g * 4 * m * w;
-}
 
 ida_status ida_config_count(const ida_config *cfg, ida_model_info *info) {
     ida_param_table t;
+    ida_layers all;
     IDA_TRY(ida_param_table_build(cfg, &t));
     ida_model_info r = {.parameters = t.numel};
     int64_t weights = 0;
@@ -35,12 +25,14 @@ ida_status ida_config_count(const ida_config *cfg, ida_model_info *info) {
     }
     ida_param_table_free(&t);
     r.flops_per_token = 2 * weights;
-    r.state_bytes = ida_state_stride(cfg) * (int64_t)sizeof(float);
-    for (int64_t l = 0; l < cfg->n_layers; l++) {
-        ida_shape s = ida_layer_shape(cfg, l);
-        r.flops_per_token += mixer_flops(cfg, l);
-        if (s.softmax) r.state_bytes_per_token += 2 * s.kvw * (int64_t)sizeof(float);
+    IDA_TRY(ida_layers_build(cfg, &all));
+    r.state_bytes = all.stride * (int64_t)sizeof(float);
+    for (int64_t i = 0; i < all.n; i++) {
+        const ida_layer *l = &all.at[i];
+        if (l->kind->flops) r.flops_per_token += l->kind->flops(l, &all.backbone);
+        if (ida_layer_is(l, IDA_LAYER_CACHE)) r.state_bytes_per_token += (ida_dim(l, 'k') + ida_dim(l, 'v')) * (int64_t)sizeof(float);
     }
+    ida_layers_free(&all);
     *info = r;
     return IDA_OK;
 }

@@ -6,14 +6,9 @@
 #define IDA_MODEL_H
 
 #include "idattn/model.h"
+#include "model/blocks.h"
 #include "ops/device.h"
 
-/* Decay groups (docs/method.md section 8). */
-typedef enum ida_group {
-    IDA_GROUP_MATRIX = 0,   /* weight decay, full learning rate: projections, SwiGLU, embeddings, lm_head */
-    IDA_GROUP_VECTOR = 1,   /* no decay, full rate: RMSNorm gains of the backbone, convolutions, w of s4d */
-    IDA_GROUP_SSM = 2,      /* no decay, rate capped: log_dt, a_log, a_imag, C, and gains and biases of method step 5 */
-} ida_group;
 const char *ida_group_name(ida_group g);
 
 typedef struct ida_param {
@@ -22,12 +17,15 @@ typedef struct ida_param {
     int64_t shape[4];
     int64_t numel, offset;  /* in elements, from the start of the block; offsets are multiples of 16 */
     ida_group group;
-    int layer;              /* -1: embed_tokens, norm, lm_head */
+    int layer;              /* block; -1: embed_tokens, norm, lm_head */
+    int part, slot;         /* residual part (blocks.h) and slot in it (layers/layer.h); slot -1: its norm's gain */
+    ida_start start;
 } ida_param;
 
 typedef struct ida_param_table {
     ida_param *params;
     int64_t n, numel, block; /* numel: exact count; block: elements to allocate */
+    int64_t norm, lm_head;   /* which they are; embed_tokens is 0, and lm_head too when tied */
 } ida_param_table;
 ida_status ida_param_table_build(const ida_config *cfg, ida_param_table *t);   /* ~0.1 ms, no weights */
 void ida_param_table_free(ida_param_table *t);
@@ -36,35 +34,33 @@ const ida_param *ida_param_find(const ida_param_table *t, const char *name);   /
 /* Initial values (docs/method.md end of section 3) into a block of t->block elements. Tensor i draws from stream INIT+i. */
 ida_status ida_param_init(const ida_config *cfg, const ida_param_table *t, uint64_t seed, real *block);
 
-/* Where a layer's weights are: pointers into a parameter or gradient block; NULL where the mixer has none. */
-typedef struct ida_layer_weights {
-    real *norm1, *norm2;                 /* input_layernorm, post_attention_layernorm [d] */
-    act *wq, *wk, *wv, *wo, *wg;         /* [.., d]; k, v: [n_kv*dh, d]; wo [d, d] or [d, 2d]; wg gate */
-    real *conv_q_w, *conv_q_b, *conv_k_w, *conv_k_b, *conv_v_w, *conv_v_b;
-    real *gk, *bk, *gv, *bv;             /* step 5 norms: [dh], [G,dh] */
-    real *log_dt, *a_log, *a_imag, *c_re, *c_im, *w; /* w: s4d and dual-linear read-out [H,M] */
-    real *onorm;                         /* output_norm gain: [D] (linear read-out: [R+D]) */
-    act *gate, *up, *down;               /* SwiGLU [f,d] [f,d] [d,f] */
-} ida_layer_weights;
-/* Weights as the ops read them, or gradients (then every field is real). */
-typedef struct ida_bound {
-    ida_layer_weights *layers;           /* [n_layers] */
-    act *embed, *lm_head;                /* lm_head == embed when tied */
+/* Weights as the ops read them, by residual part. */
+typedef struct ida_part_weights { real *gain; ida_weight w[IDA_LAYER_TENSORS]; } ida_part_weights;
+typedef struct ida_weights_at {
+    ida_part_weights *parts;             /* [n parts] */
+    ida_matrix embed, lm_head;           /* the same one when tied */
     real *norm;
-} ida_bound;
+} ida_weights_at;
+/* Gradients, or any other block of reals laid out as the parameters are. */
+typedef struct ida_part_reals { real *gain; real *w[IDA_LAYER_TENSORS]; } ida_part_reals;
+typedef struct ida_reals_at {
+    ida_part_reals *parts;
+    real *embed, *lm_head, *norm;
+} ida_reals_at;
 
 struct ida_model {
     ida_config cfg;
     char *config_text;                   /* the config.json it came from, for the keys of others; NULL: none */
     char *folder;                        /* it was loaded from; NULL: none */
+    ida_layers layers;
     ida_param_table table;
     const ida_device *dev;
     real *params;                        /* [table.block], device; the masters */
-    act *matrices;                       /* [table.block], device: params rounded to act, read where a matrix is;
+    ida_act *matrices;                       /* [table.block], device: params rounded to act, read where a matrix is;
                                             params itself where act is real */
     bool owns_params;
-    ida_bound w;
-    ida_ssm_prep *prep;                  /* [n_layers] for the step form; made by ida_model_prepare */
+    ida_weights_at w;
+    real **prep;                         /* [n parts] constants of the step form; made by ida_model_prepare; NULL = none */
     real *prep_block;                    /* device */
 };
 
@@ -76,12 +72,14 @@ ida_status ida_model_create_on(const ida_config *cfg, const ida_device *dev, uin
 ida_status ida_model_upload(ida_model *m, const real *host);
 /* Initial values (ida_param_init) in the masters and the matrices, the same on every device: they are made on the host. */
 ida_status ida_model_init(ida_model *m, uint64_t seed);
+/* Whether the matrices are a copy of the masters. */
+static inline bool ida_model_rounds(const ida_model *m) { return (const void *)m->matrices != (const void *)m->params; }
 /* After the masters were written by other means: makes m->matrices again. */
 ida_status ida_model_round(ida_model *m);
-/* Points `w` (w->layers has n_layers) into a block laid out by the table. Matrix weights are taken from `matrices`, a block of
- * the same layout with elements of matrix_size bytes; for gradients that is the block itself. */
-void ida_model_bind(const ida_config *cfg, const ida_param_table *t, real *block, act *matrices, int64_t matrix_size,
-                    ida_bound *w);
+/* Pointers into blocks laid out by the table; `parts` has room for them. Matrices are taken from `matrices`, whose elements are of
+ * the device's act_type. */
+void ida_weights_bind(const ida_param_table *t, const ida_device *dev, real *block, ida_act *matrices, ida_weights_at *w);
+void ida_reals_bind(const ida_param_table *t, real *block, ida_reals_at *r);
 /* (Re)computes the step form's constants from the current weights. A model never prepared takes the chunk form for single
  * tokens. */
 ida_status ida_model_prepare(ida_model *m);
@@ -89,24 +87,25 @@ ida_status ida_model_prepare(ida_model *m);
  * Reads every weight (fp32 build only). */
 ida_status ida_model_hash(const ida_model *m, uint64_t *hash);
 
-/* ---- state: one block per sequence, all layers. Layout per layer: X re [G,M,W], X im [G,M,W], conv tails [3, width] each;
- * softmax layers keep a key/value cache that grows. fp32 in the product. */
+/* ---- state: one block per sequence, all layers, each laid out by the rows of its kind (interdomain: X re [G,M,W], X im, tails of
+ * the convolutions [3,width]); layers with a cache keep keys and values, which grow. fp32 in the product. */
 typedef struct ida_state {
     int64_t n_seq;
     int64_t *pos;                        /* [n_seq] tokens consumed */
     int64_t stride;                      /* elements per sequence in block */
     const ida_device *dev;               /* of block and caches; the rest is on the host */
     real *block;                         /* [n_seq, stride] */
-    act **k_cache, **v_cache;            /* [n_layers * n_seq]; NULL for layers without cache */
-    int64_t n_caches;                    /* n_layers * n_seq */
+    ida_act **k_cache, **v_cache;            /* [n_layers * n_seq]; NULL for layers without cache */
+    int64_t n_layers;
+    int64_t (*cache_width)[2];           /* [n_layers] elements of a token's key and value; 0 = no cache */
     int64_t cache_cap;                   /* tokens per sequence the caches hold now */
 } ida_state;
-int64_t ida_state_stride(const ida_config *cfg);                 /* elements of the fixed part */
 ida_status ida_state_new(const ida_config *cfg, const ida_device *dev, int64_t n_seq, ida_state **out); /* zero state */
 void ida_state_free(ida_state *s);
 ida_status ida_state_zero(ida_state *s);
-ida_status ida_state_reserve(const ida_config *cfg, ida_state *s, int64_t cap);  /* caches for cap tokens */
-ida_status ida_state_copy(const ida_config *cfg, ida_state *dst, const ida_state *src);
+ida_status ida_state_reserve(ida_state *s, int64_t cap);         /* caches for cap tokens */
+int64_t ida_state_cache_width(const ida_state *s);               /* elements that a token takes in all caches */
+ida_status ida_state_copy(ida_state *dst, const ida_state *src);
 /* A copy on another device; caches change their element type with it. One of the two devices is a host device. */
 ida_status ida_state_move(const ida_config *cfg, const ida_state *src, const ida_device *dev, ida_state **out);
 
@@ -143,11 +142,10 @@ ida_status ida_model_forward(const ida_model *m, ida_acts *a, const ida_batch *b
  * size; IDA_E_UNSUPPORTED with softmax layers). On failure the state is as it was. dx0 (NULL = not wanted): gradient at the
  * embedding output [N, d], on the device. */
 ida_status ida_model_forward_backward(const ida_model *m, ida_acts *a, const ida_batch *b, ida_state *state, double loss_scale,
-                                      real *grads, double *loss_sum, int64_t *n_scored, act *dx0);
+                                      real *grads, double *loss_sum, int64_t *n_scored, ida_act *dx0);
 
-/* Seconds spent per part since the last reset, for benches: filled by forward and backward. On a device with a queue only with
- * ida_acts_profile, which waits at the border of every part. */
-typedef enum ida_part { IDA_PART_GEMM, IDA_PART_MIXER, IDA_PART_NORM, IDA_PART_HEAD, IDA_PART_OTHER, IDA_N_PARTS } ida_part;
+/* Seconds spent per part since the last reset (layers/parts.h): filled by forward and backward. On a device with a queue only with
+ * ida_acts_profile. */
 void ida_acts_times(const ida_acts *a, double seconds[IDA_N_PARTS]);
 void ida_acts_times_reset(ida_acts *a);
 void ida_acts_profile(ida_acts *a, bool on);

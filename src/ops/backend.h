@@ -17,7 +17,7 @@ ida_status ida_device_check(const char *name, ida_dtype dtype);
 ida_status ida_backend_doctor(char **json);
 
 /* ---- what the shared object and the library hand each other. Plain C; both sides check `abi`. */
-enum { IDA_BACKEND_ABI = 5 };
+enum { IDA_BACKEND_ABI = 6 };
 typedef struct ida_backend_host {
     ida_status (*fail)(ida_status code, const char *file, int line, const char *text); /* ida_fail with the text made */
     void (*log)(const char *line);

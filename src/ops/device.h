@@ -39,9 +39,6 @@ struct ida_device_memory {
 
 static inline bool ida_on_host(const ida_device *dev) { return !dev->memory; }
 
-/* p + i elements of act. */
-static inline act *ida_act_at(const ida_device *dev, act *p, int64_t i) { return (act *)(void *)((char *)p + i * dev->act_size); }
-
 static inline ida_status ida_dev_alloc(const ida_device *dev, void **out, int64_t n, int64_t size, const char *what) {
     if (ida_on_host(dev)) return ida_alloc(out, n, (size_t)size, what);
     int64_t bytes;

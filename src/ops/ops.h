@@ -4,10 +4,11 @@
  *   cuda (src/ops/cuda) one GPU, loaded at run time (ops/backend.h).
  *
  * Rules for all ops
- *  - Tensors are row-major, contiguous. Two element types: `real` (float in the product, double in the truth chain) for
- *    parameters that are not matrices, gradients of parameters, saved factors, losses and states; `act` for activations, their
- *    gradients and matrix weights. On host devices act is real; on a CUDA device it is dev->act_size bytes wide: float, or bf16.
- *    Host code never reads an act array of a device: it copies it (ops/device.h) and places it with ida_act_at.
+ *  - Tensors are row-major, contiguous. `real` (float in the product, double in the truth chain): parameters that are not
+ *    matrices, gradients of parameters, saved factors, losses and states. `ida_act`: activations and their gradients, of the
+ *    device's type dev->act_type; ida_act is an incomplete type, so a place in such an array is named by ida_act_at only. On host
+ *    devices they are real, and the ops of such a device read them through ida_act_real. Weights that are matrices are an
+ *    ida_matrix, each of a type of its own. Host code never follows a pointer of a device: it copies (ops/device.h).
  *  - All pointers are to the device's memory unless they say host.
  *  - N tokens are the packed concatenation of S sequences (documents, batch rows): seqs.cu [S+1] in HOST memory,
  *    cu[0] = 0, non-decreasing, cu[S] = N; empty sequences are legal. Nothing passes from one sequence to another.
@@ -24,13 +25,20 @@
 #define IDA_OPS_H
 
 #include "core/status.h"
+#include "ops/matrix.h"
 
 #ifndef IDA_REAL
 #define IDA_REAL float
 #define IDA_REAL_IS_FLOAT 1
 #endif
 typedef IDA_REAL real;
-typedef real act;          /* on a device with act_size 2: bf16, behind pointers that only the device follows */
+#ifdef IDA_REAL_IS_FLOAT
+#define IDA_TYPE_REAL IDA_TYPE_F32
+#else
+#define IDA_TYPE_REAL IDA_TYPE_F64
+#endif
+
+typedef struct ida_act ida_act; /* elements of a device's act_type; never complete */
 
 typedef struct ida_seqs {
     int64_t n;             /* S */
@@ -52,32 +60,48 @@ typedef struct ida_device_memory ida_device_memory; /* ops/device.h */
 typedef struct ida_device {
     const ida_ops *ops;
     const char *name;      /* "ref", "cpu-avx512", "cuda-bf16", ... */
-    int64_t act_size;      /* bytes of an act: sizeof(real), or 2 for bf16 */
+    ida_type act_type;     /* of activations: IDA_TYPE_REAL on a host device */
     const ida_device_memory *memory; /* NULL: host memory */
 } ida_device;
 
+/* Bytes of n activations. */
+static inline int64_t ida_act_bytes(const ida_device *dev, int64_t n) { return ida_type_bytes(dev->act_type, n); }
+/* p + i elements. Like strchr, it does not keep const. */
+static inline ida_act *ida_act_at(const ida_device *dev, const ida_act *p, int64_t i) {
+    return (ida_act *)(uintptr_t)((const char *)p + ida_act_bytes(dev, i));
+}
+/* The same array as numbers, and numbers as such an array: on a host device only. */
+static inline real *ida_act_real(const ida_act *p) { return (real *)(uintptr_t)p; }
+static inline ida_act *ida_act_of(const real *p) { return (ida_act *)(uintptr_t)p; }
+/* A weight that is stored in the type of the activations. */
+static inline ida_matrix ida_matrix_of(const ida_device *dev, const void *data, int64_t rows, int64_t cols) {
+    const ida_matrix m = {data, NULL, dev->act_type, rows, cols};
+    return m;
+}
+
 /* -- embed (docs/method.md "backbone"): y_n = table[ids_n].  y [N,d] =; table [V,d]; ids [N], 0 <= id < V.
  *    bwd: dtable[ids_n] += dy_n, rows added in token order. */
-typedef ida_status ida_embed_fwd_fn(const ida_device *dev, act *y, const int32_t *ids, const act *table, int64_t n, int64_t d);
-typedef ida_status ida_embed_bwd_fn(const ida_device *dev, real *dtable, const int32_t *ids, const act *dy, int64_t n,
+typedef ida_status ida_embed_fwd_fn(const ida_device *dev, ida_act *y, const int32_t *ids, const ida_matrix *table,
+                                     int64_t n);
+typedef ida_status ida_embed_bwd_fn(const ida_device *dev, real *dtable, const int32_t *ids, const ida_act *dy, int64_t n,
                                     int64_t vocab, int64_t d);
 
-/* -- linear: y = x W^T (+ c; NULL = none).  y [N,out]; x [N,in]; w [out,in]; c [N,out], may be y.
+/* -- linear: y = x W^T (+ c; NULL = none).  y [N,out]; x [N,in]; w [out,in]; c [N,out], may be y. out and in are w's.
  *    bwd: dx = dy W (+ dx when add; dx NULL = not wanted);  dw += dy^T x (dw NULL = not wanted). */
-typedef ida_status ida_linear_fwd_fn(const ida_device *dev, act *y, const act *x, const act *w, const act *c, int64_t n,
-                                     int64_t in, int64_t out);
-typedef ida_status ida_linear_bwd_fn(const ida_device *dev, act *dx, real *dw, const act *dy, const act *x, const act *w,
-                                     int64_t n, int64_t in, int64_t out, bool add);
+typedef ida_status ida_linear_fwd_fn(const ida_device *dev, ida_act *y, const ida_act *x, const ida_matrix *w, const ida_act *c,
+                                     int64_t n);
+typedef ida_status ida_linear_bwd_fn(const ida_device *dev, ida_act *dx, real *dw, const ida_act *dy, const ida_act *x,
+                                     const ida_matrix *w, int64_t n, bool add);
 
 /* -- rmsnorm: y = x * rstd * g, rstd_n = 1/sqrt(mean_i x_ni^2 + eps).  y [N,d] =, rstd [N] = (saved); x [N,d]; g [d].
  *    eps >= IDA_LEAST_EPS, here and in the ops below: a row of zeros gives zeros and a finite rstd, never 0/0. Configurations and
  *    training options with less are refused.
  *    bwd: dx += (the residual gradient is already there);  dg +=. */
 #define IDA_LEAST_EPS 1e-30
-typedef ida_status ida_rmsnorm_fwd_fn(const ida_device *dev, act *y, real *rstd, const act *x, const real *g, int64_t n,
+typedef ida_status ida_rmsnorm_fwd_fn(const ida_device *dev, ida_act *y, real *rstd, const ida_act *x, const real *g, int64_t n,
                                       int64_t d, double eps);
-typedef ida_status ida_rmsnorm_bwd_fn(const ida_device *dev, act *dx, real *dg, const act *dy, const act *x, const real *g,
-                                      const real *rstd, int64_t n, int64_t d);
+typedef ida_status ida_rmsnorm_bwd_fn(const ida_device *dev, ida_act *dx, real *dg, const ida_act *dy, const ida_act *x,
+                                      const real *g, const real *rstd, int64_t n, int64_t d);
 
 /* -- project (method section 3, of one layer's half): products of rows that are normalised first, for a step, which keeps nothing
  *    for a gradient: with xn = rmsnorm(x; gain, eps), each y = xn w^T or, where gate_w is not NULL, SiLU(xn gate_w^T) * (xn w^T).
@@ -86,40 +110,40 @@ typedef ida_status ida_rmsnorm_bwd_fn(const ida_device *dev, act *dx, real *dg, 
  *    1 <= n_products <= IDA_MOST_PRODUCTS; a product's bits do not depend on which others are asked for. */
 enum { IDA_MOST_PRODUCTS = 4 };
 typedef struct ida_product {
-    act *y, *gate;
-    const act *w, *gate_w;
-    int64_t out;
+    ida_act *y, *gate;
+    const ida_matrix *w, *gate_w;
 } ida_product;
 typedef struct ida_project_args {
-    const act *x;
+    const ida_act *x;
     const real *gain;
-    act *xn;
+    ida_act *xn;
     real *rstd;
-    int64_t n, in;
+    int64_t n;
     double eps;
 } ida_project_args;
-typedef ida_status ida_project_fn(const ida_device *dev, const ida_product *products, int n_products, const ida_project_args *a);
+typedef ida_status ida_project_fn(const ida_device *dev, const ida_product *products, int n_products,
+                                  const ida_project_args *a);
 
 /* -- headnorm (method step 5): per token and head y = x * rstd * g + b[h].  y, x [N,H,D]; rstd [N,H] =; g [D]; b [H,D] or
  *    NULL.  bwd: dx =;  dg +=, db += (NULL with b). */
-typedef ida_status ida_headnorm_fwd_fn(const ida_device *dev, act *y, real *rstd, const act *x, const real *g, const real *b,
-                                       int64_t n, int64_t h, int64_t d, double eps);
-typedef ida_status ida_headnorm_bwd_fn(const ida_device *dev, act *dx, real *dg, real *db, const act *dy, const act *x,
-                                       const real *g, const real *rstd, int64_t n, int64_t h, int64_t d);
+typedef ida_status ida_headnorm_fwd_fn(const ida_device *dev, ida_act *y, real *rstd, const ida_act *x, const real *g,
+                                       const real *b, int64_t n, int64_t h, int64_t d, double eps);
+typedef ida_status ida_headnorm_bwd_fn(const ida_device *dev, ida_act *dx, real *dg, real *db, const ida_act *dy,
+                                       const ida_act *x, const real *g, const real *rstd, int64_t n, int64_t h, int64_t d);
 
 /* -- conv (method step 2, "SC"): causal depthwise, width 4: y_t[c] = b[c] + sum_k w[c,k] x_{t-3+k}[c]; w[c,3] meets the current
  *    token. Before a sequence's first token stand the rows of state_in [S,3,d] (oldest first; NULL = zeros).
  *    state_out [S,3,d] = the last 3 inputs (may be NULL; may alias state_in).
  *    `stride` = elements between sequences in all four state arrays (>= 3d).
  *    bwd: dx =; dw, db +=; dstate_out NULL = 0; dstate_in = (NULL = not wanted). */
-typedef ida_status ida_conv_fwd_fn(const ida_device *dev, act *y, real *state_out, const act *x, const real *w, const real *b,
-                                   const real *state_in, int64_t stride, const ida_seqs *seqs, int64_t d);
+typedef ida_status ida_conv_fwd_fn(const ida_device *dev, ida_act *y, real *state_out, const ida_act *x, const real *w,
+                                   const real *b, const real *state_in, int64_t stride, const ida_seqs *seqs, int64_t d);
 typedef struct ida_conv_bwd_args {
-    act *dx;
+    ida_act *dx;
     real *dw, *db, *dstate_in;
-    const act *dy;
+    const ida_act *dy;
     const real *dstate_out;
-    const act *x;
+    const ida_act *x;
     const real *w, *state_in;
     int64_t stride, d;
 } ida_conv_bwd_args;
@@ -127,15 +151,15 @@ typedef ida_status ida_conv_bwd_fn(const ida_device *dev, const ida_conv_bwd_arg
 
 /* -- rope (method step 3): rotates the pairs (i, i + D/2) of each head by sign * pos * theta^(-2i/D) (HF half-split form).
  *    y =, may alias x; [N,H,D], D even. Angles are formed and reduced in double at any position. sign -1 is the gradient. */
-typedef ida_status ida_rope_fn(const ida_device *dev, act *y, const act *x, const ida_seqs *seqs, int64_t h, int64_t d,
+typedef ida_status ida_rope_fn(const ida_device *dev, ida_act *y, const ida_act *x, const ida_seqs *seqs, int64_t h, int64_t d,
                                double theta, int sign);
 
 /* -- featmap (method step 4): xi(x) = s / r, s = SiLU(x), r = sqrt(sum_i s_i^2 + eps), per token and head.
  *    y, x [N,H,D]; rinv [N,H] = 1/r (saved).  bwd: dx =. */
-typedef ida_status ida_featmap_fwd_fn(const ida_device *dev, act *y, real *rinv, const act *x, int64_t n, int64_t h, int64_t d,
-                                      double eps);
-typedef ida_status ida_featmap_bwd_fn(const ida_device *dev, act *dx, const act *dy, const act *x, const real *rinv, int64_t n,
-                                      int64_t h, int64_t d);
+typedef ida_status ida_featmap_fwd_fn(const ida_device *dev, ida_act *y, real *rinv, const ida_act *x, int64_t n, int64_t h,
+                                      int64_t d, double eps);
+typedef ida_status ida_featmap_bwd_fn(const ida_device *dev, ida_act *dx, const ida_act *dy, const ida_act *x, const real *rinv,
+                                      int64_t n, int64_t h, int64_t d);
 
 /* -- stream (method steps 2 to 5 of q, k, v, in one pass): y = headnorm(featmap(rope(conv(x)))), each part only where asked:
  *    conv: conv_w not NULL; rope: rope_theta > 0; featmap: l2_eps > 0; headnorm: gain not NULL (bias may be NULL). The parts and
@@ -147,7 +171,7 @@ typedef ida_status ida_featmap_bwd_fn(const ida_device *dev, act *dx, const act 
 enum { IDA_MOST_STREAMS = 3 };
 typedef struct ida_stream_args {
     int64_t h, d;
-    const act *x;
+    const ida_act *x;
     const real *conv_w, *conv_b, *state_in;
     real *state_out;
     int64_t stride;
@@ -155,19 +179,19 @@ typedef struct ida_stream_args {
     const real *gain, *bias;
 } ida_stream_args;
 typedef struct ida_stream {
-    act *y;
+    ida_act *y;
     ida_stream_args args;
 } ida_stream;
 typedef struct ida_stream_grads { real *conv_w, *conv_b, *gain, *bias; } ida_stream_grads;
 typedef ida_status ida_stream_fwd_fn(const ida_device *dev, const ida_stream *streams, int n, const ida_seqs *seqs);
-typedef ida_status ida_stream_bwd_fn(const ida_device *dev, act *dx, const act *dy, const ida_stream_args *a,
+typedef ida_status ida_stream_bwd_fn(const ida_device *dev, ida_act *dx, const ida_act *dy, const ida_stream_args *a,
                                      const ida_stream_grads *g, const ida_seqs *seqs);
 
 /* -- swiglu: y = SiLU(g) * u, n elements (feed-forward, and the output gate).  y may alias g or u.
  *    bwd: dg =, du = (each may alias dy). */
-typedef ida_status ida_swiglu_fwd_fn(const ida_device *dev, act *y, const act *g, const act *u, int64_t n);
-typedef ida_status ida_swiglu_bwd_fn(const ida_device *dev, act *dg, act *du, const act *dy, const act *g, const act *u,
-                                     int64_t n);
+typedef ida_status ida_swiglu_fwd_fn(const ida_device *dev, ida_act *y, const ida_act *g, const ida_act *u, int64_t n);
+typedef ida_status ida_swiglu_bwd_fn(const ida_device *dev, ida_act *dg, ida_act *du, const ida_act *dy, const ida_act *g,
+                                     const ida_act *u, int64_t n);
 
 /* -- attention: causal softmax, o_i = sum_{j<=i} softmax_j(q_i.k_j / sqrt(D)) v_j.  o, q [N,H,D]; k, v [N,G,D], head h uses group
  *    h / (H/G). lse [N,H] = log-sum-exp (saved; NULL in inference). Never stores N x N.
@@ -175,14 +199,14 @@ typedef ida_status ida_swiglu_bwd_fn(const ida_device *dev, act *dg, act *du, co
  *    attends to all of them. NULL arrays = no cache, pos0 ignored.
  *    bwd (no cache): dq =, dk =, dv =. */
 typedef struct ida_attention_args {
-    act *o;
+    ida_act *o;
     real *lse;
-    const act *q, *k, *v;
-    act *const *k_cache, *const *v_cache; /* host arrays [S] of device pointers */
+    const ida_act *q, *k, *v;
+    ida_act *const *k_cache, *const *v_cache; /* host arrays [S] of device pointers */
     int64_t h, g, d;
 } ida_attention_args;
 typedef ida_status ida_attention_fwd_fn(const ida_device *dev, const ida_attention_args *a, const ida_seqs *seqs);
-typedef ida_status ida_attention_bwd_fn(const ida_device *dev, act *dq, act *dk, act *dv, const act *dout,
+typedef ida_status ida_attention_bwd_fn(const ida_device *dev, ida_act *dq, ida_act *dk, ida_act *dv, const ida_act *dout,
                                         const ida_attention_args *a, const ida_seqs *seqs);
 
 /* -- The state-space parameters of one layer (method steps 6-7), G groups, M modes. fp32 or better in every mode.
@@ -211,14 +235,14 @@ typedef struct ida_interdomain_args {
     int64_t h, g, r, d, m, chunk;
     ida_readout readout;
     ida_ssm ssm;
-    const act *q, *k, *v;
-    act *o;
+    const ida_act *q, *k, *v;
+    ida_act *o;
     ida_state_ref state_in, state_out;
 } ida_interdomain_args;
 typedef struct ida_interdomain_grads {
-    const act *dout;
+    const ida_act *dout;
     ida_state_ref dstate_out, dstate_in;
-    act *dq, *dk, *dv;
+    ida_act *dq, *dk, *dv;
     ida_ssm_grads dssm;
 } ida_interdomain_grads;
 typedef ida_status ida_interdomain_seq_fwd_fn(const ida_device *dev, const ida_interdomain_args *a, const ida_seqs *seqs);
@@ -244,20 +268,21 @@ typedef ida_status ida_interdomain_step_fn(const ida_device *dev, const ida_inte
 typedef struct ida_s4d_args {
     int64_t h, r, d, m, chunk;
     ida_ssm ssm;
-    const act *k, *v;
+    const ida_act *k, *v;
     const real *w;
-    act *y;
+    ida_act *y;
     ida_state_ref state_in, state_out;
 } ida_s4d_args;
 typedef struct ida_s4d_grads {
-    const act *dy;
+    const ida_act *dy;
     ida_state_ref dstate_out, dstate_in;
-    act *dk, *dv;
+    ida_act *dk, *dv;
     real *dw;
     ida_ssm_grads dssm;
 } ida_s4d_grads;
 typedef ida_status ida_s4d_seq_fwd_fn(const ida_device *dev, const ida_s4d_args *a, const ida_seqs *seqs);
-typedef ida_status ida_s4d_seq_bwd_fn(const ida_device *dev, const ida_s4d_args *a, const ida_s4d_grads *g, const ida_seqs *seqs);
+typedef ida_status ida_s4d_seq_bwd_fn(const ida_device *dev, const ida_s4d_args *a, const ida_s4d_grads *g,
+                                      const ida_seqs *seqs);
 typedef ida_status ida_s4d_chunk_fwd_fn(const ida_device *dev, const ida_s4d_args *a, const ida_seqs *seqs);
 typedef ida_status ida_s4d_chunk_bwd_fn(const ida_device *dev, const ida_s4d_args *a, const ida_s4d_grads *g,
                                         const ida_seqs *seqs);
@@ -265,7 +290,7 @@ typedef ida_status ida_s4d_step_fn(const ida_device *dev, const ida_s4d_args *a,
 
 /* -- cross_entropy: losses_n = lse(logits_n) - logits_n[target_n], 0 where target_n < 0.  losses [N] = (NULL = not wanted).
  *    scale != 0: logits are replaced by scale * (softmax - onehot), 0 where target_n < 0. logits [N,V]; targets [N]. */
-typedef ida_status ida_cross_entropy_fn(const ida_device *dev, real *losses, act *logits, const int32_t *targets, int64_t n,
+typedef ida_status ida_cross_entropy_fn(const ida_device *dev, real *losses, ida_act *logits, const int32_t *targets, int64_t n,
                                         int64_t vocab, double scale);
 
 /* -- sqsum: sums[i] = sum of x_j^2, j in [at_i, at_i + n_i), in double, fixed order. NaN or infinity in x gives a non-finite sum.
@@ -277,13 +302,13 @@ typedef ida_status ida_sqsum_fn(const ida_device *dev, double *sums, const real 
  *    p = p - lr * (m/(1-b1^t) / (sqrt(v/(1-b2^t)) + eps) + wd * p).  One pass. w not NULL: w = p rounded to act.
  *    eps >= IDA_LEAST_EPS: where m and v are zero (a parameter that never had a gradient) only wd changes p. (PyTorch takes
  *    eps = 0 and makes NaN of such a parameter.) */
-typedef struct ida_adamw_args { double lr, beta1, beta2, eps, weight_decay, gscale; int64_t t; act *w; } ida_adamw_args;
+typedef struct ida_adamw_args { double lr, beta1, beta2, eps, weight_decay, gscale; int64_t t; ida_act *w; } ida_adamw_args;
 typedef ida_status ida_adamw_fn(const ida_device *dev, real *p, real *m, real *v, const real *g, int64_t n,
                                 const ida_adamw_args *a);
 
 /* -- cast: y = x, rounded to nearest even.  to_act: x real, y act; from_act: x act, y real. */
-typedef ida_status ida_to_act_fn(const ida_device *dev, act *y, const real *x, int64_t n);
-typedef ida_status ida_from_act_fn(const ida_device *dev, real *y, const act *x, int64_t n);
+typedef ida_status ida_to_act_fn(const ida_device *dev, ida_act *y, const real *x, int64_t n);
+typedef ida_status ida_from_act_fn(const ida_device *dev, real *y, const ida_act *x, int64_t n);
 
 struct ida_ops {
 #define IDA_OP(name) ida_##name##_fn *name;
@@ -328,8 +353,8 @@ void IDA_REF(ssm_prepare)(const ida_ssm *s, int64_t groups, int64_t m, ida_reado
 ida_status ida_kernel_form_fwd(double *o, const double *q, const double *k, const double *v, int64_t n, int64_t dk, int64_t dv,
                                int64_t m, int64_t n_feat, uint64_t seed);
 /* Its limit: the same features, sums over tokens (no basis). exact: the Gaussian kernel itself. */
-ida_status ida_kernel_form_exact(double *o, const double *q, const double *k, const double *v, int64_t n, int64_t dk, int64_t dv,
-                                 int64_t n_feat, uint64_t seed, bool exact_kernel);
+ida_status ida_kernel_form_exact(double *o, const double *q, const double *k, const double *v, int64_t n, int64_t dk,
+                                 int64_t dv, int64_t n_feat, uint64_t seed, bool exact_kernel);
 
 #ifdef IDA_REAL_IS_FLOAT
 #include "core/cpu.h"

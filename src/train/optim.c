@@ -52,7 +52,7 @@ ida_status ida_optim_update(const ida_optim *a, const ida_train_options *o, ida_
         const ida_optim_group *g = &a->groups[p->group];
         ida_adamw_args args = { .lr = lr * g->lr_scale, .beta1 = o->beta1, .beta2 = o->beta2, .eps = o->eps,
                                 .weight_decay = g->weight_decay, .gscale = gscale, .t = updates };
-        if (model->matrices != model->params && p->group == IDA_GROUP_MATRIX)
+        if (ida_model_rounds(model) && p->group == IDA_GROUP_MATRIX)
             args.w = ida_act_at(dev, model->matrices, p->offset);
         const int64_t at = p->offset;
         IDA_TRY(dev->ops->adamw(dev, model->params + at, m + at, v + at, grads + at, p->numel, &args));

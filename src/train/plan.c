@@ -21,17 +21,16 @@ static ida_status too_large(void) {
 static ida_device sizes_of(const ida_train_options *o) {
     static const ida_device_memory somewhere = {0};
     const bool host = !o->device || strcmp(o->device, "cpu") == 0;
-    const int64_t act_size = !host && o->dtype == IDA_BF16 ? 2 : (int64_t)sizeof(float);
-    return (ida_device){.act_size = act_size, .memory = host ? NULL : &somewhere};
+    return (ida_device){.act_type = !host && o->dtype == IDA_BF16 ? IDA_TYPE_BF16 : IDA_TYPE_F32, .memory = host ? NULL : &somewhere};
 }
 
 /* A write buffer of 1 MiB (core/file.c), and lists of tensors twice over: names, places, the header (io/weights.c). */
 double ida_plan_save_buffers(int64_t n_tensors) { return 1048576 + 1280.0 * (double)n_tensors; }
 
 /* Weights, their bf16 copy on a device in bf16, gradients, moments; one element of the table is `block` elements of each. */
-static bool add_model(ida_train_plan *p, int64_t block, int64_t act_size) {
+static bool add_model(ida_train_plan *p, int64_t block, int64_t act_bytes) {
     const int64_t fp32 = (int64_t)sizeof(float);
-    const int64_t copy = act_size == fp32 ? 0 : act_size;
+    const int64_t copy = act_bytes == fp32 ? 0 : act_bytes;
     return ida_mul64(block, fp32, &p->parameter_bytes) && ida_mul64(block, fp32, &p->gradient_bytes) &&
            ida_mul64(block, 2 * fp32, &p->optimizer_bytes) && ida_mul64(block, copy, &p->bf16_copy_bytes);
 }
@@ -75,7 +74,7 @@ ida_status ida_plan_make(const ida_train_options *o, int64_t memory_bytes, ida_t
     const int64_t block = t.block, n_tensors = t.n, tokens = o->micro_batch * o->seq_len;
     p.parameters = t.numel;
     ida_param_table_free(&t);
-    if (!add_model(&p, block, dev.act_size)) return too_large();
+    if (!add_model(&p, block, ida_act_bytes(&dev, 1))) return too_large();
     int64_t acts;
     IDA_TRY(ida_acts_bytes(&o->config, &dev, tokens, tokens, kind, &acts, &p.logit_bytes));
     p.activation_bytes = acts - p.logit_bytes;

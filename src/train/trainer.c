@@ -14,6 +14,7 @@
 #include "core/clock.h"
 #include "core/file.h"
 #include "core/mem.h"
+#include "core/place.h"
 #include "io/checkpoint.h"
 #include "ops/backend.h"
 
@@ -200,7 +201,7 @@ static ida_status load(ida_trainer *t, const char *dir) {
     json_t *state = NULL;
     char *path = ida_path_join(dir, "trainer_state.json");
     IDA_FAIL_IF(!path, IDA_E_NOMEM, "no memory for a path");
-    ida_status st = ida_json_load(path, 1 << 20, &state);
+    ida_status st = ida_json_load(path, IDA_STATE_BYTES, &state);
     if (st == IDA_OK) st = ida_resume_check(t, state, path);
     if (st == IDA_OK) st = ida_checkpoint_load(dir, t->model, t->m, t->v, NULL);
     if (st == IDA_OK) st = ida_resume_take(t, state, path);
@@ -270,7 +271,7 @@ ida_status ida_trainer_open(const ida_train_options *o, ida_train_fn *on_event, 
     t->on_event = on_event;
     t->user = user;
     IDA_TRY_GOTO(copy_options(t, o));
-    IDA_TRY_GOTO(ida_device_open(t->o.device ? t->o.device : "cpu", t->o.dtype, &t->dev));
+    IDA_TRY_GOTO(ida_device_open(t->o.device ? t->o.device : IDA_DEFAULT_DEVICE, t->o.dtype, &t->dev));
     IDA_TRY_GOTO(open_data(t));
     IDA_TRY_GOTO(ida_plan_make_on(t->dev, &t->o, &t->plan));
     IDA_TRY_GOTO(ida_plan_describe(&t->plan, true, &text));

@@ -7,6 +7,7 @@
 #define IDA_TRAIN_TRAINER_H
 
 #include "idattn/train.h"
+#include "core/fields.h"
 #include "core/json.h"
 #include "core/mem.h"
 #include "data/dataset.h"
@@ -15,6 +16,7 @@
 
 /* ---- options and schedule (options.c, schedule.c) */
 
+extern const ida_fields ida_train_fields, ida_recipe_fields, ida_cost_fields; /* cost.c */
 /* Checks ranges; IDA_E_ARG names option, value and range. Paths are not looked at. */
 ida_status ida_train_check(const ida_train_options *o);
 /* warmup_steps as it is used: -1 becomes 375M tokens' worth of steps, at most 15% of the run. */
@@ -125,6 +127,7 @@ ida_status ida_trainer_eval(ida_trainer *t, double *loss);
 ida_status ida_trainer_save(ida_trainer *t);
 void ida_trainer_close(ida_trainer *t);
 
+enum { IDA_STATE_BYTES = 1 << 20 }; /* of a trainer_state.json at most */
 /* trainer_state.json (resume.c): written from and checked against a trainer; then counters are taken over. */
 ida_status ida_resume_state(const ida_trainer *t, json_t **state);
 ida_status ida_resume_check(const ida_trainer *t, const json_t *state, const char *where);

@@ -33,7 +33,6 @@
 #include "core/rng.h"
 #include "io/checkpoint.h"
 #include "model/acts.h"
-#include "model/shape.h"
 #include "ops/backend.h"
 #include "rounded.h"
 
@@ -333,11 +332,11 @@ enum { STEPS = 12, WIDE_STEPS = 200, MOVE = IDA_STEPS_BEFORE + 2, MOST_SEQS = 9 
 static void grow_scratch(const ida_device *dev) {
     static int64_t n = 8 << 20;
     int32_t *ids = NULL;
-    act *dy = NULL;
+    ida_act *dy = NULL;
     real *dtable = NULL;
     n += 1 << 19;
     must(IDA_DEV_CALLOC(dev, ids, n, "ids"));
-    must(ida_dev_calloc(dev, (void **)&dy, n, dev->act_size, "dy"));
+    must(ida_dev_calloc(dev, (void **)&dy, n, ida_act_bytes(dev, 1), "dy"));
     must(IDA_DEV_CALLOC(dev, dtable, 8, "dtable"));
     must(dev->ops->embed_bwd(dev, dtable, ids, dy, n, 8, 1));
     ida_dev_free(dev, dtable);
@@ -383,8 +382,8 @@ static int run_steps(const ida_model *m, bool profile, int64_t n, int steps, flo
     return recorded;
 }
 static void check_steps_of(check *c, const ida_model *m, int64_t n, int steps) {
-    const int64_t all = 2 * n * (steps * VOCAB + ida_state_stride(&m->cfg));
-    const bool softmax = ida_any_softmax(&m->cfg);
+    const int64_t all = 2 * n * (steps * VOCAB + m->layers.stride);
+    const bool softmax = ida_layers_any(&m->layers, IDA_LAYER_CACHE);
     float *one = must_alloc(all, sizeof *one), *other = must_alloc(all, sizeof *other);
     const int none = run_steps(m, true, n, steps, one), recorded = run_steps(m, false, n, steps, other);
     int64_t wild = 0;

@@ -25,15 +25,24 @@ struct problem {
 static inline bool field_of_rows(const field *f) { return f->kind != PARAM && f->kind != TABLE && f->kind != SUM; }
 static inline int64_t field_row(const field *f) { return f->kind == INTS ? 1 : f->width; }
 static inline int64_t field_elements(const field *f, int64_t n) { return field_of_rows(f) ? n * field_row(f) : f->width; }
-static inline int64_t field_size(const ida_device *dev, const field *f) { return f->type == F_ACT ? dev->act_size : 4; }
+static inline int64_t field_size(const ida_device *dev, const field *f) { return f->type == F_ACT ? ida_act_bytes(dev, 1) : 4; }
 
 #define OP_CALL(name) \
     static inline ida_status call_##name(const ida_device *dev, void *const *p, int64_t n, const problem *l, const ida_seqs *seqs)
 
-OP_CALL(embed_fwd) { return (void)seqs, dev->ops->embed_fwd(dev, p[0], p[1], p[2], n, l->d); }
+OP_CALL(embed_fwd) {
+    const ida_matrix table = ida_matrix_of(dev, p[2], l->v, l->d);
+    return (void)seqs, dev->ops->embed_fwd(dev, p[0], p[1], &table, n);
+}
 OP_CALL(embed_bwd) { return (void)seqs, dev->ops->embed_bwd(dev, p[0], p[1], p[2], n, l->v, l->d); }
-OP_CALL(linear_fwd) { return (void)seqs, dev->ops->linear_fwd(dev, p[0], p[1], p[2], NULL, n, l->d, l->v); }
-OP_CALL(linear_bwd) { return (void)seqs, dev->ops->linear_bwd(dev, p[0], p[1], p[2], p[3], p[4], n, l->d, l->v, false); }
+OP_CALL(linear_fwd) {
+    const ida_matrix w = ida_matrix_of(dev, p[2], l->v, l->d);
+    return (void)seqs, dev->ops->linear_fwd(dev, p[0], p[1], &w, NULL, n);
+}
+OP_CALL(linear_bwd) {
+    const ida_matrix w = ida_matrix_of(dev, p[4], l->v, l->d);
+    return (void)seqs, dev->ops->linear_bwd(dev, p[0], p[1], p[2], p[3], &w, n, false);
+}
 OP_CALL(rmsnorm_fwd) { return (void)seqs, dev->ops->rmsnorm_fwd(dev, p[0], p[1], p[2], p[3], n, l->d, 1e-5); }
 OP_CALL(rmsnorm_rstd) {
     return (void)seqs, dev->ops->rmsnorm_fwd(dev, p[0], p[5], p[3], p[4], n, l->d, 1e-5);
@@ -43,8 +52,9 @@ OP_CALL(rmsnorm_bwd) {
     return dev->ops->rmsnorm_bwd(dev, p[0], p[1], p[2], p[3], p[4], p[5], n, l->d);
 }
 OP_CALL(project) { /* y, x, gain, xn, rstd, gate, w, gate_w */
-    const ida_product product = {.y = p[0], .gate = p[5], .w = p[6], .gate_w = p[7], .out = l->v};
-    const ida_project_args a = {.x = p[1], .gain = p[2], .xn = p[3], .rstd = p[4], .n = n, .in = l->d, .eps = 1e-5};
+    const ida_matrix w = ida_matrix_of(dev, p[6], l->v, l->d), gate_w = ida_matrix_of(dev, p[7], l->v, l->d);
+    const ida_product product = {.y = p[0], .gate = p[5], .w = &w, .gate_w = p[7] ? &gate_w : NULL};
+    const ida_project_args a = {.x = p[1], .gain = p[2], .xn = p[3], .rstd = p[4], .n = n, .eps = 1e-5};
     return (void)seqs, dev->ops->project(dev, &product, 1, &a);
 }
 OP_CALL(headnorm_fwd) { return (void)seqs, dev->ops->headnorm_fwd(dev, p[0], p[1], p[2], p[3], p[4], n, l->h, l->d, 1e-5); }

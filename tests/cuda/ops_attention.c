@@ -101,7 +101,7 @@ static void release(one *s) {
 enum { O, LSE, Q, K, V, CACHE };
 static ida_status call_fwd(const ida_device *dev, void *const *p, const void *args) {
     const attn *a = args;
-    act *kc[MAX_SEQS], *vc[MAX_SEQS];
+    ida_act *kc[MAX_SEQS], *vc[MAX_SEQS];
     ida_seqs seqs = {a->set->n, a->set->cu, a->cache ? a->past : a->set->pos0};
     for (int64_t s = 0; a->cache && s < a->set->n; s++) kc[s] = p[CACHE + 2 * s], vc[s] = p[CACHE + 2 * s + 1];
     const ida_attention_args x = {.o = p[O], .lse = p[LSE], .q = p[Q], .k = p[K], .v = p[V], .k_cache = a->cache ? kc : NULL,

@@ -11,7 +11,8 @@ typedef struct rows { int64_t n, d, v, h; bool add; } rows; /* v: vocabulary, or
 /* ---- embed */
 static ida_status call_embed_fwd(const ida_device *dev, void *const *p, const void *args) {
     const rows *s = args;
-    return dev->ops->embed_fwd(dev, p[0], p[1], p[2], s->n, s->d);
+    const ida_matrix table = ida_matrix_of(dev, p[2], s->v, s->d);
+    return dev->ops->embed_fwd(dev, p[0], p[1], &table, s->n);
 }
 static ida_status call_embed_bwd(const ida_device *dev, void *const *p, const void *args) {
     const rows *s = args;
@@ -48,15 +49,18 @@ void check_embed_bwd(checker *c) {
 /* ---- linear: d = in, v = out */
 static ida_status call_linear_fwd(const ida_device *dev, void *const *p, const void *args) {
     const rows *s = args;
-    return dev->ops->linear_fwd(dev, p[0], p[1], p[2], p[3], s->n, s->d, s->v);
+    const ida_matrix w = ida_matrix_of(dev, p[2], s->v, s->d);
+    return dev->ops->linear_fwd(dev, p[0], p[1], &w, p[3], s->n);
 }
 static ida_status call_linear_own(const ida_device *dev, void *const *p, const void *args) { /* c = y */
     const rows *s = args;
-    return dev->ops->linear_fwd(dev, p[0], p[1], p[2], p[0], s->n, s->d, s->v);
+    const ida_matrix w = ida_matrix_of(dev, p[2], s->v, s->d);
+    return dev->ops->linear_fwd(dev, p[0], p[1], &w, p[0], s->n);
 }
 static ida_status call_linear_bwd(const ida_device *dev, void *const *p, const void *args) {
     const rows *s = args;
-    return dev->ops->linear_bwd(dev, p[0], p[1], p[2], p[3], p[4], s->n, s->d, s->v, s->add);
+    const ida_matrix w = ida_matrix_of(dev, p[4], s->v, s->d);
+    return dev->ops->linear_bwd(dev, p[0], p[1], p[2], p[3], &w, s->n, s->add);
 }
 static const rows linear_rows[] = {
     {.n = 0, .d = 7, .v = 5},       {.n = 1, .d = 1, .v = 1},      {.n = 1, .d = 64, .v = 128},  {.n = 3, .d = 7, .v = 5},
@@ -181,17 +185,19 @@ static ida_status work_space(const ida_device *dev, void **out, int64_t n, int64
     return st;
 }
 /* Rows [row, row + n) of all products, or of `only` one. */
-static ida_status run_products(const ida_device *dev, void *const *p, const projection *c, ida_project_args *a, act *y, act *gate,
-                               int64_t row, int only) {
+static ida_status run_products(const ida_device *dev, void *const *p, const projection *c, ida_project_args *a, ida_act *y,
+                               ida_act *gate, int64_t row, int only) {
     const rows *s = &c->s;
     ida_product products[IDA_MOST_PRODUCTS];
+    ida_matrix w_of[IDA_MOST_PRODUCTS], gate_w_of[IDA_MOST_PRODUCTS];
     int n = 0;
     for (int64_t i = 0; i < s->h; i++) {
         const int64_t at = c->way == REVERSED ? s->h - 1 - i : i, w = at * s->v * s->d;
         if (only >= 0 && at != only) continue;
-        products[n] = (ida_product){
-            .y = ida_act_at(dev, y, (at * s->n + row) * s->v), .w = ida_act_at(dev, p[P_W], w), .out = s->v};
-        if (c->way == GATED) products[n].gate = gate, products[n].gate_w = ida_act_at(dev, p[P_GATE_W], w);
+        w_of[n] = ida_matrix_of(dev, ida_act_at(dev, p[P_W], w), s->v, s->d);
+        gate_w_of[n] = ida_matrix_of(dev, ida_act_at(dev, p[P_GATE_W], w), s->v, s->d);
+        products[n] = (ida_product){.y = ida_act_at(dev, y, (at * s->n + row) * s->v), .w = &w_of[n]};
+        if (c->way == GATED) products[n].gate = gate, products[n].gate_w = &gate_w_of[n];
         n++;
     }
     a->x = ida_act_at(dev, p[P_X], row * s->d);
@@ -202,10 +208,10 @@ static ida_status call_project(const ida_device *dev, void *const *p, const void
     const projection *c = args;
     const rows *s = &c->s;
     void *xn = NULL, *rstd = NULL, *gate = NULL;
-    ida_status st = work_space(dev, &xn, s->n * s->d, dev->act_size);
+    ida_status st = work_space(dev, &xn, s->n * s->d, ida_act_bytes(dev, 1));
     if (st == IDA_OK) st = work_space(dev, &rstd, s->n, sizeof(real));
-    if (st == IDA_OK) st = work_space(dev, &gate, s->n * s->v, dev->act_size);
-    ida_project_args a = {.gain = p[P_GAIN], .xn = xn, .rstd = rstd, .n = s->n, .in = s->d, .eps = EPS};
+    if (st == IDA_OK) st = work_space(dev, &gate, s->n * s->v, ida_act_bytes(dev, 1));
+    ida_project_args a = {.gain = p[P_GAIN], .xn = xn, .rstd = rstd, .n = s->n, .eps = EPS};
     if (st == IDA_OK) st = run_products(dev, p, c, &a, p[P_Y], gate, 0, -1);
     a.n = 1;
     for (int64_t row = 0; row < s->n && p[P_ALONE]; row++)

@@ -385,8 +385,8 @@ static void wrong_files_are_refused(void **state) {
     FILE_REFUSED("plain", draft_drop(&d, "grad_final_state_real"), chunked, IDA_F64, IDA_E_FORMAT, "give both or neither");
     FILE_REFUSED("plain", draft_drop(&d, "grad_o"), chunked, IDA_F64, IDA_E_FORMAT, "no grad_o");
     FILE_REFUSED("plain", d.values[1] = "sideways", chunked, IDA_F64, IDA_E_FORMAT,
-                 "\"sideways\"; known are hermitian, bilinear");
-    FILE_REFUSED("plain", d.values[0] = "foh", chunked, IDA_F64, IDA_E_FORMAT, "known are zoh, euler, unit, norm");
+                 "\"sideways\"; known are hermitian or bilinear");
+    FILE_REFUSED("plain", d.values[0] = "foh", chunked, IDA_F64, IDA_E_FORMAT, "known are zoh, euler, unit or norm");
     FILE_REFUSED("plain", ((int64_t *)(void *)draft_data(&d, "cu_seqlens"))[1] = 36, chunked, IDA_F64, IDA_E_FORMAT,
                  "ends at 36, must end at the number of tokens, 37");
     FILE_REFUSED("plain", draft_find(&d, "cu_seqlens")->dtype = IDA_ST_F64, chunked, IDA_F64, IDA_E_FORMAT, "I64 or I32");

@@ -20,6 +20,8 @@ static void every_entry_point_names_the_pointer_that_is_null(void **state) {
     ida_sample_options o;
     ida_train_options to;
     ida_train_plan plan;
+    ida_cost_options co = {0};
+    ida_train_cost cost;
     ida_model_info info;
     ida_mixer_kind kind;
     ida_pack_options po = {0};
@@ -57,7 +59,7 @@ static void every_entry_point_names_the_pointer_that_is_null(void **state) {
         ida_status st;
         const char *name;
         char message[200];
-    } row[80];
+    } row[100];
     int rows = 0;
 #define ROW(call, what)                                                                                                         \
     do {                                                                                                                         \
@@ -136,6 +138,21 @@ static void every_entry_point_names_the_pointer_that_is_null(void **state) {
     ROW(ida_train_make_plan(NULL, &plan), "o");
     ROW(ida_train_make_plan(&to, NULL), "plan");
     ROW(ida_doctor_json(NULL), "json");
+    ROW(ida_config_make(NULL, &c), "o");
+    ROW(ida_config_make(&(ida_shape_options){.preset = "tiny"}, NULL), "cfg");
+    ROW(ida_train_options_load(NULL, &to), "dir");
+    ROW(ida_train_options_load("x", NULL), "o");
+    ROW(ida_train_find_cost(NULL, NULL, &co, &cost), "cfg");
+    ROW(ida_train_find_cost(&c, NULL, NULL, &cost), "o");
+    ROW(ida_train_find_cost(&c, NULL, &co, NULL), "cost");
+    ROW(ida_options_json(NULL, NULL), "json");
+    ROW(ida_options_defaults(NULL, &to, sizeof to), "group");
+    ROW(ida_options_defaults("train", NULL, sizeof to), "options");
+    ROW(ida_options_set("train", NULL, sizeof to, "lr", "1"), "options");
+    ROW(ida_options_set("train", &to, sizeof to, NULL, "1"), "key");
+    ROW(ida_options_set("train", &to, sizeof to, "lr", NULL), "value");
+    ROW(ida_options_set_list("sample", &o, sizeof o, NULL, &text, 1), "key");
+    ROW(ida_options_get("train", &to, sizeof to, NULL), "json");
 #undef ROW
     for (int i = 0; i < rows; i++) {
         char want[64];

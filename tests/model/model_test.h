@@ -53,7 +53,7 @@ static inline real *gradients(const ida_model *m, ida_acts *a, const ida_batch *
     real *g = NULL;
     int64_t n;
     OK(IDA_CALLOC(g, m->table.block, "test gradients"));
-    OK(ida_model_forward_backward(m, a, b, s, scale, g, loss, &n, dx0));
+    OK(ida_model_forward_backward(m, a, b, s, scale, g, loss, &n, ida_act_of(dx0)));
     return g;
 }
 
@@ -68,6 +68,13 @@ static inline double rel_error(const real *a, const real *b, int64_t n) {
         s += (double)b[i] * (double)b[i];
     }
     return s > 0 ? sqrt(e / s) : sqrt(e);
+}
+
+/* A tensor of a model on the host, by its name. */
+static inline real *tensor_of(const ida_model *m, const char *name) {
+    const ida_param *p = ida_param_find(&m->table, name);
+    if (!p) fail_msg("no tensor %s", name);
+    return m->params + p->offset;
 }
 
 #endif

@@ -3,7 +3,7 @@
 
 #include <complex.h>
 
-#include "model/legs.h"
+#include "layers/legs.h"
 
 static const double PI = 3.14159265358979323846;
 
@@ -96,7 +96,7 @@ static void bases_follow_the_method(void **s) {
             double i = n % 6, want = b == IDA_BASIS_S4D_INV   ? 6 / PI * (6 / (2 * i + 1) - 1)
                                      : b == IDA_BASIS_S4D_LIN ? PI * i
                                                               : legs[n % 6];
-            assert_true(fabs((double)m->w.layers[0].a_imag[n] - want) < 1e-6 * (1 + fabs(want)));
+            assert_true(fabs((double)tensor_of(m, "model.layers.0.mixer.a_imag")[n] - want) < 1e-6 * (1 + fabs(want)));
         }
         ida_model_free(m);
     }
@@ -141,7 +141,9 @@ static void whitened_c_makes_the_read_out_white(void **s) {
             c.discretization = (ida_discretization)disc;
             c.c_init = IDA_C_WHITENED;
             ida_model *m = initial(&c, 7);
-            ida_ssm ssm = {m->w.layers[0].log_dt, m->w.layers[0].a_log, m->w.layers[0].a_imag, NULL, NULL, c.discretization};
+            ida_ssm ssm = {.log_dt = tensor_of(m, "model.layers.0.mixer.log_dt"),
+                           .a_log = tensor_of(m, "model.layers.0.mixer.a_log"),
+                           .a_imag = tensor_of(m, "model.layers.0.mixer.a_imag"), .disc = c.discretization};
             double p[4 * M];
             double complex gram[M][M], x[M][M];
             for (int g = 0; g < 2; g++) {
@@ -155,7 +157,8 @@ static void whitened_c_makes_the_read_out_white(void **s) {
                         if (i == j) trace += creal(gram[i][i]);
                     }
                 for (int i = 0; i < M; i++) gram[i][i] += 1e-4 * trace / M; /* the documented ridge */
-                const float *re = m->w.layers[0].c_re + g * M * M, *im = m->w.layers[0].c_im + g * M * M;
+                const float *re = tensor_of(m, "model.layers.0.mixer.c.real") + g * M * M;
+                const float *im = tensor_of(m, "model.layers.0.mixer.c.imag") + g * M * M;
                 for (int i = 0; i < M; i++)
                     for (int j = 0; j < M; j++) {
                         x[i][j] = 0;
@@ -182,8 +185,8 @@ static void identity_c_is_the_identity(void **s) {
     for (int g = 0; g < 2; g++)
         for (int i = 0; i < 5; i++)
             for (int j = 0; j < 5; j++) {
-                assert_true(m->w.layers[1].c_re[g * 25 + i * 5 + j] == (i == j));
-                assert_true(m->w.layers[1].c_im[g * 25 + i * 5 + j] == 0);
+                assert_true(tensor_of(m, "model.layers.1.mixer.c.real")[g * 25 + i * 5 + j] == (i == j));
+                assert_true(tensor_of(m, "model.layers.1.mixer.c.imag")[g * 25 + i * 5 + j] == 0);
             }
     ida_model_free(m);
 }

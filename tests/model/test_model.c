@@ -406,7 +406,9 @@ static void a_nan_weight_gives_a_nan_loss_and_no_crash(void **unused) {
     random_ids(ids, 20, V, 14);
     for (int kind = 0; kind < N_KINDS; kind++) {
         ida_model *m = row_model((ida_mixer_kind)kind, ida_cpu_device());
-        m->w.layers[0].wk[3] = NAN;
+        char name[96];
+        snprintf(name, sizeof name, "model.layers.0.%sk_proj.weight", m->layers.at[0].kind->prefix);
+        tensor_of(m, name)[3] = NAN;
         ida_acts *a = NULL;
         OK(ida_acts_new(&m->cfg, m->dev, 20, 1, IDA_ACTS_TRAINING, &a));
         ida_batch b = {.n_tokens = 20, .ids = ids, .targets = ids, .seqs = {.n = 1, .cu = cu}};
@@ -466,7 +468,7 @@ static void a_copied_state_continues_like_the_original(void **unused) {
         OK(ida_state_new(&m->cfg, m->dev, 1, &copy));
         run_pieces(m, ids, cuts, 1, s, x);
         run_pieces(m, ids + 7, cuts, 1, copy, y); /* something else was there before */
-        OK(ida_state_copy(&m->cfg, copy, s));
+        OK(ida_state_copy(copy, s));
         assert_int_equal(copy->pos[0], HALF);
         ida_state *both[2] = {s, copy};
         float *out[2] = {x, y};

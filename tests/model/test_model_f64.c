@@ -38,7 +38,7 @@ static double loss_of(fixture *f) {
     ida_state *s = NULL;
     if (f->before) {
         OK(ida_state_new(&f->m->cfg, f->m->dev, f->b.seqs.n, &s));
-        OK(ida_state_copy(&f->m->cfg, s, f->before));
+        OK(ida_state_copy(s, f->before));
         OK(ida_model_prepare(f->m));
     }
     OK(ida_model_forward(f->m, f->a, &f->b, s, losses, NULL, NULL, 0));
@@ -94,7 +94,7 @@ static void check_config(const ida_config *c, const option *o) {
     ida_state *s = NULL;
     if (f.before) {
         OK(ida_state_new(c, &ida_ref64_device, 5, &s));
-        OK(ida_state_copy(c, s, f.before));
+        OK(ida_state_copy(s, f.before));
     }
     double *dx0 = calloc((size_t)(f.b.n_tokens * c->d_model), sizeof *dx0);
     double *g = gradients(f.m, f.a, &f.b, s, scale, &loss, dx0);

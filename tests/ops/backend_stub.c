@@ -23,7 +23,7 @@ static ida_status open_stub(int ordinal, ida_dtype dtype, const ida_device **out
         return host.fail(IDA_E_ARG, __FILE__, __LINE__, "there is no cuda:5, says 100% of the stub");
     host.log("opening");
     snprintf(names[opened], sizeof names[opened], "stub %d cuda:%d", opened, ordinal);
-    devices[opened] = (ida_device){.name = names[opened], .act_size = dtype == IDA_BF16 ? 2 : 4};
+    devices[opened] = (ida_device){.name = names[opened], .act_type = (ida_type)dtype};
     *out = &devices[opened++];
     return IDA_OK;
 }

@@ -150,10 +150,10 @@ static inline ida_interdomain_args inter_args(const ccase *c) {
                                   .chunk = c->chunk,
                                   .readout = c->readout,
                                   .ssm = case_ssm(c),
-                                  .q = c->in[IN_Q],
-                                  .k = c->in[IN_K],
-                                  .v = c->in[IN_V],
-                                  .o = c->out[OUT_O],
+                                  .q = ida_act_of(c->in[IN_Q]),
+                                  .k = ida_act_of(c->in[IN_K]),
+                                  .v = ida_act_of(c->in[IN_V]),
+                                  .o = ida_act_of(c->out[OUT_O]),
                                   .state_in = state_ref(c, c->in[IN_STATE_RE], c->in[IN_STATE_IM]),
                                   .state_out = state_ref(c, c->out[OUT_FINAL_RE], c->out[OUT_FINAL_IM])};
 }
@@ -164,10 +164,10 @@ static inline ida_s4d_args s4d_args(const ccase *c) {
                           .m = c->m,
                           .chunk = c->chunk,
                           .ssm = case_ssm(c),
-                          .k = c->in[IN_K],
-                          .v = c->in[IN_V],
+                          .k = ida_act_of(c->in[IN_K]),
+                          .v = ida_act_of(c->in[IN_V]),
                           .w = c->in[IN_Q],
-                          .y = c->out[OUT_O],
+                          .y = ida_act_of(c->out[OUT_O]),
                           .state_in = state_ref(c, c->in[IN_STATE_RE], c->in[IN_STATE_IM]),
                           .state_out = state_ref(c, c->out[OUT_FINAL_RE], c->out[OUT_FINAL_IM])};
 }
@@ -188,16 +188,21 @@ static inline void case_backward(const ccase *c, const ida_device *dev, form f) 
     const ida_state_ref last = state_ref(c, c->dout[OUT_FINAL_RE], c->dout[OUT_FINAL_IM]),
                         first = state_ref(c, d[IN_STATE_RE], d[IN_STATE_IM]);
     const ida_interdomain_args a = inter_args(c);
-    const ida_interdomain_grads ga = {.dout = c->dout[OUT_O],
+    const ida_interdomain_grads ga = {.dout = ida_act_of(c->dout[OUT_O]),
                                       .dstate_out = last,
                                       .dstate_in = first,
-                                      .dq = d[IN_Q],
-                                      .dk = d[IN_K],
-                                      .dv = d[IN_V],
+                                      .dq = ida_act_of(d[IN_Q]),
+                                      .dk = ida_act_of(d[IN_K]),
+                                      .dv = ida_act_of(d[IN_V]),
                                       .dssm = dssm};
     const ida_s4d_args s = s4d_args(c);
-    const ida_s4d_grads gs = {
-        .dy = c->dout[OUT_O], .dstate_out = last, .dstate_in = first, .dk = d[IN_K], .dv = d[IN_V], .dw = d[IN_Q], .dssm = dssm};
+    const ida_s4d_grads gs = {.dy = ida_act_of(c->dout[OUT_O]),
+                              .dstate_out = last,
+                              .dstate_in = first,
+                              .dk = ida_act_of(d[IN_K]),
+                              .dv = ida_act_of(d[IN_V]),
+                              .dw = d[IN_Q],
+                              .dssm = dssm};
     const ida_status st =
         c->s4d ? (f == CHUNK ? dev->ops->s4d_chunk_bwd : dev->ops->s4d_seq_bwd)(dev, &s, &gs, &seqs)
                : (f == CHUNK ? dev->ops->interdomain_chunk_bwd : dev->ops->interdomain_seq_bwd)(dev, &a, &ga, &seqs);

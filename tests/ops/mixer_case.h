@@ -95,10 +95,10 @@ static inline ida_interdomain_args inter_args(const mcase *c) {
                                   .chunk = c->chunk,
                                   .readout = c->readout,
                                   .ssm = case_ssm(c),
-                                  .q = c->in[IN_Q],
-                                  .k = c->in[IN_K],
-                                  .v = c->in[IN_V],
-                                  .o = c->out[OUT_O],
+                                  .q = ida_act_of(c->in[IN_Q]),
+                                  .k = ida_act_of(c->in[IN_K]),
+                                  .v = ida_act_of(c->in[IN_V]),
+                                  .o = ida_act_of(c->out[OUT_O]),
                                   .state_in = state_ref(c, c->in[IN_STATE_RE], c->in[IN_STATE_IM]),
                                   .state_out = state_ref(c, c->out[OUT_FINAL_RE], c->out[OUT_FINAL_IM])};
 }
@@ -110,10 +110,10 @@ static inline ida_s4d_args s4d_args(const mcase *c) {
                           .m = c->m,
                           .chunk = c->chunk,
                           .ssm = case_ssm(c),
-                          .k = c->in[IN_K],
-                          .v = c->in[IN_V],
+                          .k = ida_act_of(c->in[IN_K]),
+                          .v = ida_act_of(c->in[IN_V]),
                           .w = c->in[IN_Q],
-                          .y = c->out[OUT_O],
+                          .y = ida_act_of(c->out[OUT_O]),
                           .state_in = state_ref(c, c->in[IN_STATE_RE], c->in[IN_STATE_IM]),
                           .state_out = state_ref(c, c->out[OUT_FINAL_RE], c->out[OUT_FINAL_IM])};
 }
@@ -134,9 +134,11 @@ static inline void case_step(mcase *c) {
             ida_interdomain_args ia = inter_args(c);
             ida_s4d_args sa = s4d_args(c);
             ia.state_in = sa.state_in = x;
-            ia.q += t * c->h * c->r, ia.o += t * c->h * c->d, sa.y += t * c->h * (c->r + c->d);
-            sa.k = ia.k += t * c->g * c->r;
-            sa.v = ia.v += t * c->g * c->d;
+            ia.q = ida_act_at(&ida_ref64_device, ia.q, t * c->h * c->r);
+            ia.o = ida_act_at(&ida_ref64_device, ia.o, t * c->h * c->d);
+            sa.y = ida_act_at(&ida_ref64_device, sa.y, t * c->h * (c->r + c->d));
+            sa.k = ia.k = ida_act_at(&ida_ref64_device, ia.k, t * c->g * c->r);
+            sa.v = ia.v = ida_act_at(&ida_ref64_device, ia.v, t * c->g * c->d);
             assert_int_equal(c->s4d ? ida_ref64_s4d_step(&ida_ref64_device, &sa, &prep, 1)
                                     : ida_ref64_interdomain_step(&ida_ref64_device, &ia, &prep, 1),
                              IDA_OK);
@@ -168,22 +170,22 @@ static inline void case_backward(mcase *c, form f) {
                         first = state_ref(c, d[IN_STATE_RE], d[IN_STATE_IM]);
     if (c->s4d) {
         const ida_s4d_args a = s4d_args(c);
-        const ida_s4d_grads g = {.dy = c->dout[OUT_O],
+        const ida_s4d_grads g = {.dy = ida_act_of(c->dout[OUT_O]),
                                  .dstate_out = last,
                                  .dstate_in = first,
-                                 .dk = d[IN_K],
-                                 .dv = d[IN_V],
+                                 .dk = ida_act_of(d[IN_K]),
+                                 .dv = ida_act_of(d[IN_V]),
                                  .dw = d[IN_Q],
                                  .dssm = dssm};
         assert_int_equal((f == CHUNK ? ida_ref64_s4d_chunk_bwd : ida_ref64_s4d_seq_bwd)(dev, &a, &g, &seqs), IDA_OK);
     } else {
         const ida_interdomain_args a = inter_args(c);
-        const ida_interdomain_grads g = {.dout = c->dout[OUT_O],
+        const ida_interdomain_grads g = {.dout = ida_act_of(c->dout[OUT_O]),
                                          .dstate_out = last,
                                          .dstate_in = first,
-                                         .dq = d[IN_Q],
-                                         .dk = d[IN_K],
-                                         .dv = d[IN_V],
+                                         .dq = ida_act_of(d[IN_Q]),
+                                         .dk = ida_act_of(d[IN_K]),
+                                         .dv = ida_act_of(d[IN_V]),
                                          .dssm = dssm};
         assert_int_equal((f == CHUNK ? ida_ref64_interdomain_chunk_bwd : ida_ref64_interdomain_seq_bwd)(dev, &a, &g, &seqs),
                          IDA_OK);

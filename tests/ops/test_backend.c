@@ -165,7 +165,7 @@ static void a_device_is_opened_once_for_each_number_and_type(void **state) {
     assert_string_equal(line, "opening");
     ida_set_log(NULL, NULL);
     assert_string_equal(a->name, "stub 0 cuda:0");
-    assert_int_equal(a->act_size, 2);
+    assert_int_equal(a->act_type, IDA_TYPE_BF16);
     setenv("IDA_CUDA_BACKEND", stub("otherabi"), 1); /* too late to matter */
     assert_int_equal(ida_device_open("cuda:0", IDA_BF16, &b), IDA_OK);
     assert_ptr_equal(a, b);

@@ -22,8 +22,10 @@ static int32_t *some_ids(int64_t n, int64_t vocab, uint64_t stream) {
 static void run_embed(const ida_device *dev, result *r, const shape *s) {
     int64_t vocab = 13;
     int32_t *ids = some_ids(s->n, vocab, 1);
-    ok(dev->ops->embed_fwd(dev, out_set(r, "y", s->n * s->d, 0.0), ids, uniform(vocab * s->d, 2), s->n, s->d));
-    ok(dev->ops->embed_bwd(dev, out_add(r, "dtable", vocab * s->d, EPS), ids, uniform(s->n * s->d, 3), s->n, vocab, s->d));
+    const ida_matrix table = ida_matrix_of(dev, uniform(vocab * s->d, 2), vocab, s->d);
+    ok(dev->ops->embed_fwd(dev, ida_act_of(out_set(r, "y", s->n * s->d, 0.0)), ids, &table, s->n));
+    ok(dev->ops->embed_bwd(dev, out_add(r, "dtable", vocab * s->d, EPS), ids, ida_act_of(uniform(s->n * s->d, 3)), s->n, vocab,
+                           s->d));
 }
 
 /* ---------------------------------------------------------------- linear */
@@ -58,8 +60,9 @@ static void run_linear(const ida_device *dev, result *r, const shape *s) {
     if (add) memcpy(y0, y, (size_t)(n * out) * sizeof *y);
     if (add) memcpy(dx0, dx, (size_t)(n * in) * sizeof *dx);
     memcpy(dw0, dw, (size_t)(out * in) * sizeof *dw);
-    ok(dev->ops->linear_fwd(dev, y, x, w, add ? y : NULL, n, in, out));
-    ok(dev->ops->linear_bwd(dev, dx, dw, dy, x, w, n, in, out, add));
+    const ida_matrix m = ida_matrix_of(dev, w, out, in);
+    ok(dev->ops->linear_fwd(dev, ida_act_of(y), ida_act_of(x), &m, ida_act_of(add ? y : NULL), n));
+    ok(dev->ops->linear_bwd(dev, ida_act_of(dx), dw, ida_act_of(dy), ida_act_of(x), &m, n, add));
     if (!naive) return;
     naive_product(y0, x, in, 1, w, 1, in, n, out, in);
     naive_product(dx0, dy, out, 1, w, in, 1, n, in, out);
@@ -75,19 +78,20 @@ static void run_rmsnorm(const ida_device *dev, result *r, const shape *s) {
     int64_t n = s->n, d = s->d;
     float *x = uniform(n * d, 1), *g = uniform(d, 2), *dy = uniform(n * d, 3), *rstd = out_set(r, "rstd", n, 4.0 * EPS);
     float *dx = out_add(r, "dx", n * d, SUM(d));
-    ok(dev->ops->rmsnorm_fwd(dev, out_set(r, "y", n * d, 4.0 * EPS), rstd, x, g, n, d, 1e-5));
-    ok(dev->ops->rmsnorm_bwd(dev, dx, out_add(r, "dg", d, SUM(n)), dy, x, g, rstd, n, d));
+    ok(dev->ops->rmsnorm_fwd(dev, ida_act_of(out_set(r, "y", n * d, 4.0 * EPS)), rstd, ida_act_of(x), g, n, d, 1e-5));
+    ok(dev->ops->rmsnorm_bwd(dev, ida_act_of(dx), out_add(r, "dg", d, SUM(n)), ida_act_of(dy), ida_act_of(x), g, rstd, n, d));
     r->t[1].terms = (double)largest(rstd, n); /* rstd g dy, less its part along x */
 }
 /* Two products, one of them gated. */
 static void run_project(const ida_device *dev, result *r, const shape *s) {
     int64_t n = s->n, d = s->d, h = s->h;
-    float *x = uniform(n * d, 1), *w = uniform(h * d, 3), *gate_w = uniform(h * d, 4);
-    ida_product p[2] = {{.w = w, .out = h}, {.w = w, .gate_w = gate_w, .gate = floats(n * h, NAN), .out = h}};
-    ida_project_args a = {.x = x, .gain = uniform(d, 2), .n = n, .in = d, .eps = 1e-5};
-    a.xn = floats(n * d, NAN), a.rstd = floats(n, NAN);
-    p[0].y = out_set(r, "y", n * h, SUM(d));
-    p[1].y = out_set(r, "gated y", n * h, SUM(d));
+    float *x = uniform(n * d, 1);
+    const ida_matrix w = ida_matrix_of(dev, uniform(h * d, 3), h, d), gate_w = ida_matrix_of(dev, uniform(h * d, 4), h, d);
+    ida_product p[2] = {{.w = &w}, {.w = &w, .gate_w = &gate_w, .gate = ida_act_of(floats(n * h, NAN))}};
+    ida_project_args a = {.x = ida_act_of(x), .gain = uniform(d, 2), .n = n, .eps = 1e-5};
+    a.xn = ida_act_of(floats(n * d, NAN)), a.rstd = floats(n, NAN);
+    p[0].y = ida_act_of(out_set(r, "y", n * h, SUM(d)));
+    p[1].y = ida_act_of(out_set(r, "gated y", n * h, SUM(d)));
     ok(dev->ops->project(dev, p, 2, &a));
     r->t[0].terms = r->t[1].terms = (double)largest(a.gain, d); /* a normed row's mean square is 1 */
 }
@@ -95,32 +99,34 @@ static void run_headnorm(const ida_device *dev, result *r, const shape *s) {
     int64_t n = s->n, h = s->h, d = s->d, size = n * h * d;
     float *x = uniform(size, 1), *g = uniform(d, 2), *b = s->variant ? uniform(h * d, 4) : NULL, *dy = uniform(size, 3);
     float *rstd = out_set(r, "rstd", n * h, 4.0 * EPS);
-    ok(dev->ops->headnorm_fwd(dev, out_set(r, "y", size, 4.0 * EPS), rstd, x, g, b, n, h, d, 1e-5));
+    ok(dev->ops->headnorm_fwd(dev, ida_act_of(out_set(r, "y", size, 4.0 * EPS)), rstd, ida_act_of(x), g, b, n, h, d, 1e-5));
     float *db = b ? out_add(r, "db", h * d, SUM(n)) : NULL;
     float *dx = out_set(r, "dx", size, SUM(d));
     r->t[r->n - 1].terms = (double)largest(rstd, n * h);
-    ok(dev->ops->headnorm_bwd(dev, dx, out_add(r, "dg", d, SUM(n * h)), db, dy, x, g, rstd, n, h, d));
+    ok(dev->ops->headnorm_bwd(dev, ida_act_of(dx), out_add(r, "dg", d, SUM(n * h)), db, ida_act_of(dy), ida_act_of(x), g, rstd,
+                              n, h, d));
 }
 static void run_featmap(const ida_device *dev, result *r, const shape *s) {
     int64_t n = s->n, h = s->h, d = s->d, size = n * h * d;
     float *x = uniform(size, 1), *dy = uniform(size, 3), *rinv = out_set(r, "rinv", n * h, 8.0 * EPS);
     float *dx = out_set(r, "dx", size, 16.0 * EPS + SUM(d));
     for (int64_t i = 0; i < size; i++) x[i] *= 6.0f;
-    ok(dev->ops->featmap_fwd(dev, out_set(r, "y", size, 16.0 * EPS), rinv, x, n, h, d, 1e-6));
-    ok(dev->ops->featmap_bwd(dev, dx, dy, x, rinv, n, h, d));
+    ok(dev->ops->featmap_fwd(dev, ida_act_of(out_set(r, "y", size, 16.0 * EPS)), rinv, ida_act_of(x), n, h, d, 1e-6));
+    ok(dev->ops->featmap_bwd(dev, ida_act_of(dx), ida_act_of(dy), ida_act_of(x), rinv, n, h, d));
     r->t[1].terms = (double)largest(rinv, n * h);
 }
 static void run_swiglu(const ida_device *dev, result *r, const shape *s) {
     int64_t n = s->n * s->d;
     float *g = uniform(n, 1), *u = uniform(n, 2), *dy = uniform(n, 3);
     for (int64_t i = 0; i < n; i++) g[i] *= i % 7 == 0 ? 100.0f : 5.0f;
-    ok(dev->ops->swiglu_fwd(dev, out_set(r, "y", n, 12.0 * EPS), g, u, n));
-    ok(dev->ops->swiglu_bwd(dev, out_set(r, "dg", n, 16.0 * EPS), out_set(r, "du", n, 12.0 * EPS), dy, g, u, n));
+    ok(dev->ops->swiglu_fwd(dev, ida_act_of(out_set(r, "y", n, 12.0 * EPS)), ida_act_of(g), ida_act_of(u), n));
+    ok(dev->ops->swiglu_bwd(dev, ida_act_of(out_set(r, "dg", n, 16.0 * EPS)), ida_act_of(out_set(r, "du", n, 12.0 * EPS)),
+                            ida_act_of(dy), ida_act_of(g), ida_act_of(u), n));
     float *y = out_set(r, "y over g", n, 12.0 * EPS), *dg = out_set(r, "dg over dy", n, 16.0 * EPS), *du = floats(n, NAN);
     memcpy(y, g, (size_t)n * sizeof *y);
     memcpy(dg, dy, (size_t)n * sizeof *dg);
-    ok(dev->ops->swiglu_fwd(dev, y, y, u, n));
-    ok(dev->ops->swiglu_bwd(dev, dg, du, dg, g, u, n));
+    ok(dev->ops->swiglu_fwd(dev, ida_act_of(y), ida_act_of(y), ida_act_of(u), n));
+    ok(dev->ops->swiglu_bwd(dev, ida_act_of(dg), ida_act_of(du), ida_act_of(dg), ida_act_of(g), ida_act_of(u), n));
 }
 static void run_adamw(const ida_device *dev, result *r, const shape *s) {
     int64_t n = s->n * s->d;
@@ -137,7 +143,7 @@ static void run_cross_entropy(const ida_device *dev, result *r, const shape *s) 
     float *losses = out_set(r, "losses", n, 8.0 * EPS);
     for (int64_t i = 0; i < n * v; i++) logits[i] *= 9.0f;
     for (int64_t i = 0; i < n; i += 3) targets[i] = -1;
-    ok(dev->ops->cross_entropy(dev, losses, logits, targets, n, v, s->variant ? 0.125 : 0.0));
+    ok(dev->ops->cross_entropy(dev, losses, ida_act_of(logits), targets, n, v, s->variant ? 0.125 : 0.0));
     r->t[0].terms = 0.125; /* p - 1 */
     r->t[1].terms = 9.0;   /* the logits */
 }
@@ -167,21 +173,22 @@ static void run_conv(const ida_device *dev, result *r, const shape *s) {
     float *x = uniform(n * d, 1), *w = uniform(4 * d, 2), *b = uniform(d, 3), *dy = uniform(n * d, 4), *si = uniform(states, 5),
           *dso = uniform(states, 6);
     float *so = out_add(r, "state_out", states, 0.0), *dsi = out_add(r, "dstate_in", states, 12.0 * EPS);
-    ok(dev->ops->conv_fwd(dev, out_set(r, "y", n * d, 12.0 * EPS), out ? so : NULL, x, w, b, in ? si : NULL, stride, &q, d));
-    ida_conv_bwd_args a = {out_set(r, "dx", n * d, 12.0 * EPS),
+    ok(dev->ops->conv_fwd(dev, ida_act_of(out_set(r, "y", n * d, 12.0 * EPS)), out ? so : NULL, ida_act_of(x), w, b,
+                          in ? si : NULL, stride, &q, d));
+    ida_conv_bwd_args a = {ida_act_of(out_set(r, "dx", n * d, 12.0 * EPS)),
                            out_add(r, "dw", 4 * d, SUM(n)),
                            out_add(r, "db", d, SUM(n)),
                            in ? dsi : NULL,
-                           dy,
+                           ida_act_of(dy),
                            out ? dso : NULL,
-                           x,
+                           ida_act_of(x),
                            w,
                            in ? si : NULL,
                            stride,
                            d};
     ok(dev->ops->conv_bwd(dev, &a, &q));
     float *over = out_add(r, "state in place", states, 0.0);
-    ok(dev->ops->conv_fwd(dev, floats(n * d, NAN), over, x, w, b, over, stride, &q, d));
+    ok(dev->ops->conv_fwd(dev, ida_act_of(floats(n * d, NAN)), over, ida_act_of(x), w, b, over, stride, &q, d));
 }
 static void run_rope(const ida_device *dev, result *r, const shape *s) {
     ida_seqs q = layout(s->n, s->g);
@@ -191,8 +198,8 @@ static void run_rope(const ida_device *dev, result *r, const shape *s) {
     q.pos0 = far;
     float *x = uniform(size, 1), *y = out_set(r, "y", size, 4.0 * EPS), *over = out_set(r, "y over x", size, 4.0 * EPS);
     memcpy(over, x, (size_t)size * sizeof *x);
-    ok(dev->ops->rope(dev, y, x, &q, s->h, s->d, 10000.0, 1));
-    ok(dev->ops->rope(dev, over, over, &q, s->h, s->d, 10000.0, -1));
+    ok(dev->ops->rope(dev, ida_act_of(y), ida_act_of(x), &q, s->h, s->d, 10000.0, 1));
+    ok(dev->ops->rope(dev, ida_act_of(over), ida_act_of(over), &q, s->h, s->d, 10000.0, -1));
 }
 
 /* Bits of the variant: convolution, RoPE, feature map, head norm; the last: with a bias and a state before the first token.
@@ -204,17 +211,17 @@ static void run_stream(const ida_device *dev, result *r, const shape *s) {
     float *w = uniform(4 * h * d, 2), *b = uniform(h * d, 3), *in = uniform(states, 4);
     float *gain = uniform(d, 5), *bias = uniform(h * d, 6);
     float *out = out_add(r, "state_out", states, 0.0);
-    ida_stream_args a = {.h = h, .d = d, .x = uniform(all, 1), .stride = stride, .norm_eps = 1e-5};
+    ida_stream_args a = {.h = h, .d = d, .x = ida_act_of(uniform(all, 1)), .stride = stride, .norm_eps = 1e-5};
     if (conv) a.conv_w = w, a.conv_b = b, a.state_in = carried ? in : NULL, a.state_out = out;
     a.rope_theta = s->variant & 2 ? 10000.0 : 0.0;
     a.l2_eps = s->variant & 4 ? 1e-5 : 0.0;
     if (norm) a.gain = gain, a.bias = carried ? bias : NULL;
-    ok(dev->ops->stream_fwd(dev, &(ida_stream){out_set(r, "y", all, 24.0 * EPS), a}, 1, &q));
+    ok(dev->ops->stream_fwd(dev, &(ida_stream){ida_act_of(out_set(r, "y", all, 24.0 * EPS)), a}, 1, &q));
     const ida_stream_grads g = {conv ? out_add(r, "dconv_w", 4 * h * d, SUM(n)) : NULL,
                                 conv ? out_add(r, "dconv_b", h * d, SUM(n)) : NULL,
                                 norm ? out_add(r, "dgain", d, SUM(n * h)) : NULL,
                                 a.bias ? out_add(r, "dbias", h * d, SUM(n)) : NULL};
-    ok(dev->ops->stream_bwd(dev, out_set(r, "dx", all, 48.0 * EPS), uniform(all, 7), &a, &g, &q));
+    ok(dev->ops->stream_bwd(dev, ida_act_of(out_set(r, "dx", all, 48.0 * EPS)), ida_act_of(uniform(all, 7)), &a, &g, &q));
 }
 
 /* Naive fp32 attention of one sequence, forward and backward, as an error yardstick. */
@@ -258,9 +265,10 @@ static void run_attention(const ida_device *dev, result *r, const shape *s) {
     float *o = out_set(r, "o", nq, 0.0), *dq = out_set(r, "dq", nq, 0.0), *dk = out_set(r, "dk", nk, 0.0),
           *dv = out_set(r, "dv", nk, 0.0);
     float *lse = out_set(r, "lse", n * h, SUM(d) + 4.0 * EPS);
-    ida_attention_args a = {.o = o, .lse = lse, .q = q, .k = k, .v = v, .h = h, .g = g, .d = d};
+    ida_attention_args a = {
+        .o = ida_act_of(o), .lse = lse, .q = ida_act_of(q), .k = ida_act_of(k), .v = ida_act_of(v), .h = h, .g = g, .d = d};
     ok(dev->ops->attention_fwd(dev, &a, &c));
-    ok(dev->ops->attention_bwd(dev, dq, dk, dv, dout, &a, &c));
+    ok(dev->ops->attention_bwd(dev, ida_act_of(dq), ida_act_of(dk), ida_act_of(dv), ida_act_of(dout), &a, &c));
     r->t[1].terms = 1.0;                            /* k times dout.v / sqrt(d), less its mean */
     r->t[2].terms = 4.0 * (double)h / (double)g;    /* q likewise, summed over heads */
     r->t[4].terms = 4.0;                 /* q.k / sqrt(d) */
@@ -349,9 +357,39 @@ static void linear_refuses_sizes_beyond_int(void **state) {
     const int64_t big = INT64_C(1) << 31;
     float x = 0;
     const ida_device *dev = ida_cpu_device();
-    assert_int_equal(dev->ops->linear_fwd(dev, &x, &x, &x, NULL, big, 1, 1), IDA_E_UNSUPPORTED);
-    assert_int_equal(dev->ops->linear_fwd(dev, &x, &x, &x, NULL, 9, big, 1), IDA_E_UNSUPPORTED);
-    assert_int_equal(dev->ops->linear_bwd(dev, &x, &x, &x, &x, &x, 9, 1, big, false), IDA_E_UNSUPPORTED);
+    ida_act *y = ida_act_of(&x);
+    const ida_matrix one = ida_matrix_of(dev, &x, 1, 1), wide = ida_matrix_of(dev, &x, 1, big),
+                     tall = ida_matrix_of(dev, &x, big, 1);
+    assert_int_equal(dev->ops->linear_fwd(dev, y, y, &one, NULL, big), IDA_E_UNSUPPORTED);
+    assert_int_equal(dev->ops->linear_fwd(dev, y, y, &wide, NULL, 9), IDA_E_UNSUPPORTED);
+    assert_int_equal(dev->ops->linear_bwd(dev, y, &x, y, y, &tall, 9, false), IDA_E_UNSUPPORTED);
+}
+
+/* ref's product and look-up of a weight of any stored type have the bits of the same weight as numbers. */
+static void ref_reads_weights_of_every_stored_type(void **state) {
+    (void)state;
+    enum { ROWS = 4, IN = 64, OUT = 5 };
+    const ida_device *dev = &ida_ref_device;
+    const int32_t ids[ROWS] = {4, 0, 4, 2};
+    int mark = n_blocks;
+    for (int t = 0; t < IDA_N_TYPES; t++) {
+        float *w = uniform(OUT * IN, 1), *x = uniform(ROWS * IN, 2), *dy = uniform(ROWS * OUT, 3);
+        float *y[2] = {floats(ROWS * OUT, NAN), floats(ROWS * OUT, NAN)}, *dx[2] = {floats(ROWS * IN, NAN), floats(ROWS * IN, NAN)},
+              *rows[2] = {floats(ROWS * IN, NAN), floats(ROWS * IN, NAN)};
+        void *stored = guarded((size_t)ida_type_bytes((ida_type)t, OUT * IN));
+        ida_type_from_f32((ida_type)t, stored, w, OUT * IN);
+        ida_type_to_f32((ida_type)t, w, stored, OUT * IN);
+        const ida_matrix m[2] = {ida_matrix_of(dev, w, OUT, IN), {.data = stored, .type = (ida_type)t, .rows = OUT, .cols = IN}};
+        for (int i = 0; i < 2; i++) {
+            ok(dev->ops->linear_fwd(dev, ida_act_of(y[i]), ida_act_of(x), &m[i], NULL, ROWS));
+            ok(dev->ops->linear_bwd(dev, ida_act_of(dx[i]), NULL, ida_act_of(dy), ida_act_of(x), &m[i], ROWS, false));
+            ok(dev->ops->embed_fwd(dev, ida_act_of(rows[i]), ids, &m[i], ROWS));
+        }
+        assert_same_bits("y", y[1], y[0], ROWS * OUT);
+        assert_same_bits("dx", dx[1], dx[0], ROWS * IN);
+        assert_same_bits("rows", rows[1], rows[0], ROWS * IN);
+        release_from(mark);
+    }
 }
 
 static void cross_entropy_matches_ref(void **state) {
@@ -407,12 +445,13 @@ static void qkv(const ida_device *dev, const ida_seqs *q, bool at_once, float *o
     ida_stream s[IDA_MOST_STREAMS];
     for (int i = 0; i < IDA_MOST_STREAMS; i++, out += n * HQ * D) {
         const int64_t w = heads[i] * D;
-        ida_stream_args a = {.h = heads[i], .d = D, .x = uniform(n * w, 1), .conv_w = uniform(4 * w, 2), .conv_b = uniform(w, 3)};
+        ida_stream_args a = {
+            .h = heads[i], .d = D, .x = ida_act_of(uniform(n * w, 1)), .conv_w = uniform(4 * w, 2), .conv_b = uniform(w, 3)};
         a.stride = 3 * w + 1;
         if (i < 2) a.rope_theta = 10000.0, a.l2_eps = 1e-6;
         if (i > 0) a.gain = uniform(D, 4), a.norm_eps = 1e-5;
         if (i == 1) a.bias = uniform(w, 5);
-        s[i] = (ida_stream){out, a};
+        s[i] = (ida_stream){ida_act_of(out), a};
     }
     for (int i = 0; i < IDA_MOST_STREAMS; i++, out += q->n * (3 * HQ * D + 1)) {
         randomise(out, q->n * s[i].args.stride, 6);
@@ -492,7 +531,7 @@ static void check_bad_logits(const ida_device *dev) {
             float *logits = uniform(2 * V, 1), loss[2];
             int32_t targets[2] = {3, 5};
             logits[at] = bad[b];
-            ok(dev->ops->cross_entropy(dev, loss, logits, targets, 2, V, 1.0));
+            ok(dev->ops->cross_entropy(dev, loss, ida_act_of(logits), targets, 2, V, 1.0));
             assert_true(!isfinite(loss[0]));
             assert_true(isfinite(loss[1]));
             release_from(mark);
@@ -506,12 +545,12 @@ static void cross_entropy_of_non_finite_logits_is_non_finite(void **state) {
 static void check_large(const ida_device *dev) {
     enum { D = 33 };
     float *x = floats(D, 3e20f), *g = floats(D, 1.0f), *y = floats(D, NAN), rstd = NAN;
-    ok(dev->ops->rmsnorm_fwd(dev, y, &rstd, x, g, 1, D, 1e-5));
+    ok(dev->ops->rmsnorm_fwd(dev, ida_act_of(y), &rstd, ida_act_of(x), g, 1, D, 1e-5));
     for (int i = 0; i < D; i++) assert_true(fabsf(y[i] - 1.0f) < 1e-6f);
     float *logits = floats(D, -3e38f), loss = NAN;
     int32_t target = 7;
     logits[7] = 3e38f;
-    ok(dev->ops->cross_entropy(dev, &loss, logits, &target, 1, D, 0.0));
+    ok(dev->ops->cross_entropy(dev, &loss, ida_act_of(logits), &target, 1, D, 0.0));
     assert_true(loss == 0.0f);
 }
 static void huge_finite_values_do_not_overflow(void **state) {
@@ -523,8 +562,8 @@ static void check_zeros(const ida_device *dev) {
     enum { D = 37 };
     float *x = floats(D, 0), *g = floats(D, 1), *y = floats(D, NAN), *dx = floats(D, 0), *dg = floats(D, 0), rstd = NAN;
     float *p = floats(D, 2), *m = floats(D, 0), *v = floats(D, 0);
-    ok(dev->ops->rmsnorm_fwd(dev, y, &rstd, x, g, 1, D, IDA_LEAST_EPS));
-    ok(dev->ops->rmsnorm_bwd(dev, dx, dg, g, x, g, &rstd, 1, D));
+    ok(dev->ops->rmsnorm_fwd(dev, ida_act_of(y), &rstd, ida_act_of(x), g, 1, D, IDA_LEAST_EPS));
+    ok(dev->ops->rmsnorm_bwd(dev, ida_act_of(dx), dg, ida_act_of(g), ida_act_of(x), g, &rstd, 1, D));
     const ida_adamw_args a = {.lr = 0.5, .beta1 = 0.9, .beta2 = 0.95, .eps = IDA_LEAST_EPS, .weight_decay = 0.5, .gscale = 1,
                               .t = 1};
     ok(dev->ops->adamw(dev, p, m, v, x, D, &a));
@@ -548,6 +587,7 @@ int main(void) {
         cmocka_unit_test(adamw_matches_ref),
         cmocka_unit_test(adamw_keeps_the_digits_of_a_beta_near_one),
         cmocka_unit_test(linear_refuses_sizes_beyond_int),
+        cmocka_unit_test(ref_reads_weights_of_every_stored_type),
         cmocka_unit_test(cross_entropy_matches_ref),
         cmocka_unit_test(linear_matches_ref_from_one_row_to_many_tiles),
         cmocka_unit_test(L11_conv_matches_ref_with_and_without_states),

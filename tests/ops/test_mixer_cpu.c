@@ -440,7 +440,7 @@ static void aliased(const ida_device *dev) {
         ida_interdomain_args a = inter_args(&c);
         ida_s4d_args b = s4d_args(&c);
         a.state_in = a.state_out = b.state_in = b.state_out = ref;
-        a.o = b.y = o;
+        a.o = b.y = ida_act_of(o);
         assert_int_equal(s4d ? dev->ops->s4d_chunk_fwd(dev, &b, &seqs) : dev->ops->interdomain_chunk_fwd(dev, &a, &seqs), IDA_OK);
         assert_memory_equal(o, c.out[OUT_O], (size_t)c.n_out[OUT_O] * sizeof(float));
         for (int p = 0; p < 2; p++)
@@ -479,7 +479,7 @@ static void step_case(const ida_device *dev, const shape *s, bool s4d, int varia
         ida_interdomain_args a = inter_args(&c);
         ida_s4d_args b = s4d_args(&c);
         a.state_in = b.state_in = (ida_state_ref){c.out[OUT_FINAL_RE], c.out[OUT_FINAL_IM], state};
-        a.q = row[0], a.k = b.k = row[1], a.v = b.v = row[2], a.o = b.y = row[3];
+        a.q = ida_act_of(row[0]), a.k = b.k = ida_act_of(row[1]), a.v = b.v = ida_act_of(row[2]), a.o = b.y = ida_act_of(row[3]);
         assert_int_equal(s4d ? dev->ops->s4d_step(dev, &b, &prep, n_seq) : dev->ops->interdomain_step(dev, &a, &prep, n_seq),
                          IDA_OK);
         for (int64_t q = 0; q < n_seq; q++)
@@ -533,7 +533,8 @@ static void step_batches(const ida_device *dev) {
         assert_int_equal(s4d ? dev->ops->s4d_step(dev, &b, &prep, S) : dev->ops->interdomain_step(dev, &a, &prep, S), IDA_OK);
         for (int64_t q = 0; q < S; q++) {
             a = inter_args(&one), b = s4d_args(&one);
-            a.q += q * c.h * c.r, a.k += q * c.g * c.r, a.v += q * c.g * c.d, a.o += q * ow, b.k = a.k, b.v = a.v, b.y += q * ow;
+            a.q = ida_act_at(dev, a.q, q * c.h * c.r), a.o = ida_act_at(dev, a.o, q * ow), b.y = ida_act_at(dev, b.y, q * ow);
+            b.k = a.k = ida_act_at(dev, a.k, q * c.g * c.r), b.v = a.v = ida_act_at(dev, a.v, q * c.g * c.d);
             a.state_in.re += q * state, a.state_in.im += q * state;
             b.state_in = a.state_in;
             assert_int_equal(s4d ? dev->ops->s4d_step(dev, &b, &prep, 1) : dev->ops->interdomain_step(dev, &a, &prep, 1), IDA_OK);
@@ -587,7 +588,7 @@ static void L16_offsets_beyond_2_31_elements(void **state) {
     float *o;
     assert_int_equal(IDA_ALLOC(o, (int64_t)N * H * D, "outputs"), IDA_OK);
     ida_interdomain_args a = inter_args(&c);
-    a.h = H, a.q = q, a.o = o;
+    a.h = H, a.q = ida_act_of(q), a.o = ida_act_of(o);
     const ida_seqs seqs = {.n = 1, .cu = c.cu};
     assert_int_equal(ida_cpu_device()->ops->interdomain_chunk_fwd(ida_cpu_device(), &a, &seqs), IDA_OK);
     for (int64_t t = 0; t < N; t++) assert_true(o[(t + 1) * H - 1] == c.out[OUT_O][t]);

@@ -41,13 +41,21 @@ static void chain_run(const ida_device *dev, const chain *c, const ida_seqs *q) 
     static float w[4 * W], b[W];
     randomise(w, 4 * W, 50);
     randomise(b, W, 51);
-    ok(dev->ops->conv_fwd(dev, c->c, NULL, c->x, w, b, NULL, 0, q, W));
-    ok(dev->ops->rope(dev, c->q, c->c, q, H, D, 10000.0, 1));
-    ida_attention_args a = {.o = c->o, .lse = c->lse, .q = c->q, .k = c->k, .v = c->v, .h = H, .g = G, .d = D};
+    ok(dev->ops->conv_fwd(dev, ida_act_of(c->c), NULL, ida_act_of(c->x), w, b, NULL, 0, q, W));
+    ok(dev->ops->rope(dev, ida_act_of(c->q), ida_act_of(c->c), q, H, D, 10000.0, 1));
+    ida_attention_args a = {.o = ida_act_of(c->o),
+                            .lse = c->lse,
+                            .q = ida_act_of(c->q),
+                            .k = ida_act_of(c->k),
+                            .v = ida_act_of(c->v),
+                            .h = H,
+                            .g = G,
+                            .d = D};
     ok(dev->ops->attention_fwd(dev, &a, q));
-    ok(dev->ops->attention_bwd(dev, c->dq, c->dk, c->dv, c->dout, &a, q));
-    ok(dev->ops->rope(dev, c->dc, c->dq, q, H, D, 10000.0, -1));
-    ida_conv_bwd_args g = {.dx = c->dx, .dw = c->dw, .db = c->db, .dy = c->dc, .x = c->x, .w = w, .d = W};
+    ok(dev->ops->attention_bwd(dev, ida_act_of(c->dq), ida_act_of(c->dk), ida_act_of(c->dv), ida_act_of(c->dout), &a, q));
+    ok(dev->ops->rope(dev, ida_act_of(c->dc), ida_act_of(c->dq), q, H, D, 10000.0, -1));
+    ida_conv_bwd_args g = {
+        .dx = ida_act_of(c->dx), .dw = c->dw, .db = c->db, .dy = ida_act_of(c->dc), .x = ida_act_of(c->x), .w = w, .d = W};
     ok(dev->ops->conv_bwd(dev, &g, q));
 }
 /* The tokens [at, at + n) of c, as a chain of their own over the same memory. */
@@ -180,14 +188,15 @@ static void check_conv_pieces(const ida_device *dev) {
     enum { N = 100, C = 19 };
     float *x = uniform(N * C, 1), *w = uniform(4 * C, 2), *b = uniform(C, 3), *state0 = uniform(3 * C, 4);
     float *whole = floats(N * C, NAN), *pieces = floats(N * C, NAN), *end = floats(3 * C, NAN), *s = floats(3 * C, NAN);
-    ok(dev->ops->conv_fwd(dev, whole, end, x, w, b, state0, 3 * C, &(ida_seqs){1, (const int64_t[]){0, N}, NULL}, C));
+    ok(dev->ops->conv_fwd(dev, ida_act_of(whole), end, ida_act_of(x), w, b, state0, 3 * C,
+                          &(ida_seqs){1, (const int64_t[]){0, N}, NULL}, C));
     for (uint64_t cut = 0; cut < 20; cut++) {
         memcpy(s, state0, 3 * C * sizeof *s);
         for (int64_t t = 0, n, i = 0; t < N; t += n, i++) {
             n = cut < 5 ? (int64_t)cut : (int64_t)(ida_uniform(IDA_STREAM_TEST, cut, (uint64_t)i) * 9.0);
             if (cut == 0) n = i % 2; /* pieces of no token between pieces of one */
             n = n < N - t ? n : N - t;
-            ok(dev->ops->conv_fwd(dev, pieces + t * C, s, x + t * C, w, b, s, 3 * C,
+            ok(dev->ops->conv_fwd(dev, ida_act_of(pieces + t * C), s, ida_act_of(x + t * C), w, b, s, 3 * C,
                                   &(ida_seqs){1, (const int64_t[]){0, n}, NULL}, C));
         }
         assert_same_bits("y in pieces", pieces, whole, N * C);
@@ -205,18 +214,20 @@ static void check_cache(const ida_device *dev) {
     float *q = uniform(N * W, 1), *k = uniform(N * WK, 2), *v = uniform(N * WK, 3), *whole = floats(N * W, NAN),
           *o = floats(N * W, NAN);
     float *kc = floats(N * WK, NAN), *vc = floats(N * WK, NAN);
-    ida_attention_args one = {.o = whole, .q = q, .k = k, .v = v, .h = H, .g = G, .d = D};
+    ida_act *k_cache = ida_act_of(kc), *v_cache = ida_act_of(vc);
+    ida_attention_args one = {
+        .o = ida_act_of(whole), .q = ida_act_of(q), .k = ida_act_of(k), .v = ida_act_of(v), .h = H, .g = G, .d = D};
     ok(dev->ops->attention_fwd(dev, &one, &(ida_seqs){1, (const int64_t[]){0, N}, NULL}));
     for (int i = 0; i < 10; i++)
         for (int rest = 0; rest < 2; rest++) { /* the rest at once, or in pieces of the cut */
             for (int64_t t = 0, n; t < N; t += n) {
                 n = t > 0 && rest == 0 ? N - t : cuts[i] < N - t ? cuts[i] : N - t;
-                ida_attention_args a = {.o = o + t * W,
-                                        .q = q + t * W,
-                                        .k = k + t * WK,
-                                        .v = v + t * WK,
-                                        .k_cache = &kc,
-                                        .v_cache = &vc,
+                ida_attention_args a = {.o = ida_act_of(o + t * W),
+                                        .q = ida_act_of(q + t * W),
+                                        .k = ida_act_of(k + t * WK),
+                                        .v = ida_act_of(v + t * WK),
+                                        .k_cache = &k_cache,
+                                        .v_cache = &v_cache,
                                         .h = H,
                                         .g = G,
                                         .d = D};
@@ -235,17 +246,26 @@ static void L01_attention_with_a_cache_at_any_cut_equals_one_call(void **state) 
 /* Two sequences at different positions decode one token together and alone. */
 static void check_decode_batch(const ida_device *dev) {
     enum { CAP = 90 };
-    float *kc[2] = {uniform(CAP * WK, 1), uniform(CAP * WK, 2)}, *vc[2] = {uniform(CAP * WK, 3), uniform(CAP * WK, 4)};
+    ida_act *kc[2] = {ida_act_of(uniform(CAP * WK, 1)), ida_act_of(uniform(CAP * WK, 2))},
+            *vc[2] = {ida_act_of(uniform(CAP * WK, 3)), ida_act_of(uniform(CAP * WK, 4))};
     float *q = uniform(2 * W, 5), *k = uniform(2 * WK, 6), *v = uniform(2 * WK, 7), *both = floats(2 * W, NAN),
           *alone = floats(2 * W, NAN);
     int64_t pos0[] = {89, 2};
-    ida_attention_args a = {.o = both, .q = q, .k = k, .v = v, .k_cache = kc, .v_cache = vc, .h = H, .g = G, .d = D};
+    ida_attention_args a = {.o = ida_act_of(both),
+                            .q = ida_act_of(q),
+                            .k = ida_act_of(k),
+                            .v = ida_act_of(v),
+                            .k_cache = kc,
+                            .v_cache = vc,
+                            .h = H,
+                            .g = G,
+                            .d = D};
     ok(dev->ops->attention_fwd(dev, &a, &(ida_seqs){2, (const int64_t[]){0, 1, 2}, pos0}));
     for (int s = 0; s < 2; s++) {
-        ida_attention_args b = {.o = alone + s * W,
-                                .q = q + s * W,
-                                .k = k + s * WK,
-                                .v = v + s * WK,
+        ida_attention_args b = {.o = ida_act_of(alone + s * W),
+                                .q = ida_act_of(q + s * W),
+                                .k = ida_act_of(k + s * WK),
+                                .v = ida_act_of(v + s * WK),
                                 .k_cache = kc + s,
                                 .v_cache = vc + s,
                                 .h = H,
@@ -263,10 +283,11 @@ static void L14_decoding_in_a_batch_has_the_bits_of_decoding_alone(void **state)
 /* Row 0 of a product with 1..40 rows: the same bits while the rows are few, a few roundings beyond. */
 static void check_rows(const ida_device *dev) {
     enum { IN = 70, OUT = 45, MAX = 40 };
-    float *x = uniform(MAX * IN, 1), *w = uniform(OUT * IN, 2), *one = floats(OUT, NAN), *y = floats(MAX * OUT, NAN);
-    ok(dev->ops->linear_fwd(dev, one, x, w, NULL, 1, IN, OUT));
+    float *x = uniform(MAX * IN, 1), *one = floats(OUT, NAN), *y = floats(MAX * OUT, NAN);
+    const ida_matrix w = ida_matrix_of(dev, uniform(OUT * IN, 2), OUT, IN);
+    ok(dev->ops->linear_fwd(dev, ida_act_of(one), ida_act_of(x), &w, NULL, 1));
     for (int64_t n = 2; n <= MAX; n++) {
-        ok(dev->ops->linear_fwd(dev, y, x, w, NULL, n, IN, OUT));
+        ok(dev->ops->linear_fwd(dev, ida_act_of(y), ida_act_of(x), &w, NULL, n));
         if (n <= 8) assert_same_bits("row 0 among few", y, one, OUT);
         else assert_close("row 0 among many", y, one, OUT);
     }

@@ -65,8 +65,8 @@ static void L16_rmsnorm(void **state) {
     begin();
     int mark = n_blocks;
     float *g = uniform(D, 2), *rstd = floats(N, NAN), *rstd_small = floats(PERIOD, NAN);
-    ok(dev->ops->rmsnorm_fwd(dev, want, rstd_small, x, g, PERIOD, D, 1e-5));
-    ok(dev->ops->rmsnorm_fwd(dev, y, rstd, x, g, N, D, 1e-5));
+    ok(dev->ops->rmsnorm_fwd(dev, ida_act_of(want), rstd_small, ida_act_of(x), g, PERIOD, D, 1e-5));
+    ok(dev->ops->rmsnorm_fwd(dev, ida_act_of(y), rstd, ida_act_of(x), g, N, D, 1e-5));
     assert_same_bits("y", y + (N - PERIOD) * D, want, SPAN);
     assert_same_bits("rstd", rstd + N - PERIOD, rstd_small, PERIOD);
     release_from(mark);
@@ -74,12 +74,12 @@ static void L16_rmsnorm(void **state) {
 static void L16_swiglu(void **state) {
     (void)state;
     begin();
-    ok(dev->ops->swiglu_fwd(dev, want, x, x, SPAN));
-    ok(dev->ops->swiglu_fwd(dev, y, x, x, N * D));
+    ok(dev->ops->swiglu_fwd(dev, ida_act_of(want), ida_act_of(x), ida_act_of(x), SPAN));
+    ok(dev->ops->swiglu_fwd(dev, ida_act_of(y), ida_act_of(x), ida_act_of(x), N * D));
     assert_same_bits("y just over 2^31", y + (N - PERIOD) * D, want, SPAN);
     memset(y, 0xFF, SPAN * sizeof *y);
     int64_t under = (INT64_C(1) << 31) - 1;
-    ok(dev->ops->swiglu_fwd(dev, y, x, x, under));
+    ok(dev->ops->swiglu_fwd(dev, ida_act_of(y), ida_act_of(x), ida_act_of(x), under));
     assert_same_bits("y just under 2^31", y + under + 1 - SPAN, want, SPAN - 1);
 }
 static void L16_conv_and_rope(void **state) {
@@ -88,11 +88,11 @@ static void L16_conv_and_rope(void **state) {
     int mark = n_blocks;
     float *w = uniform(4 * D, 2), *b = uniform(D, 3);
     ida_seqs one = {1, cu, NULL}, all = {REPEATS, cu, NULL};
-    ok(dev->ops->conv_fwd(dev, want, NULL, x, w, b, NULL, 0, &one, D));
-    ok(dev->ops->conv_fwd(dev, y, NULL, x, w, b, NULL, 0, &all, D));
+    ok(dev->ops->conv_fwd(dev, ida_act_of(want), NULL, ida_act_of(x), w, b, NULL, 0, &one, D));
+    ok(dev->ops->conv_fwd(dev, ida_act_of(y), NULL, ida_act_of(x), w, b, NULL, 0, &all, D));
     assert_same_bits("conv", y + (N - PERIOD) * D, want, SPAN);
-    ok(dev->ops->rope(dev, want, x, &one, D / 64, 64, 10000.0, 1));
-    ok(dev->ops->rope(dev, y, x, &all, D / 64, 64, 10000.0, 1));
+    ok(dev->ops->rope(dev, ida_act_of(want), ida_act_of(x), &one, D / 64, 64, 10000.0, 1));
+    ok(dev->ops->rope(dev, ida_act_of(y), ida_act_of(x), &all, D / 64, 64, 10000.0, 1));
     assert_same_bits("rope", y + (N - PERIOD) * D, want, SPAN);
     release_from(mark);
 }
@@ -103,13 +103,14 @@ static void L16_linear(void **state) {
     begin();
     int mark = n_blocks, threads = ida_get_threads();
     assert_int_equal(ida_set_threads(1), IDA_OK);
-    float *w = uniform(64 * 4, 2);
+    const float *numbers = uniform(64 * 4, 2);
+    const ida_matrix down = ida_matrix_of(dev, numbers, 4, 64), up = ida_matrix_of(dev, numbers, 64, 4);
     int64_t rows = SPAN / 64, all = rows * REPEATS, tail = 4096;
-    ok(dev->ops->linear_fwd(dev, want, x, w, NULL, rows, 64, 4));
-    ok(dev->ops->linear_fwd(dev, y, x, w, NULL, all, 64, 4));
+    ok(dev->ops->linear_fwd(dev, ida_act_of(want), ida_act_of(x), &down, NULL, rows));
+    ok(dev->ops->linear_fwd(dev, ida_act_of(y), ida_act_of(x), &down, NULL, all));
     assert_same_bits("y of 64 -> 4", y + (all - tail) * 4, want + (rows - tail) * 4, tail * 4);
-    ok(dev->ops->linear_fwd(dev, want, x, w, NULL, rows, 4, 64));
-    ok(dev->ops->linear_fwd(dev, y, x, w, NULL, all, 4, 64));
+    ok(dev->ops->linear_fwd(dev, ida_act_of(want), ida_act_of(x), &up, NULL, rows));
+    ok(dev->ops->linear_fwd(dev, ida_act_of(y), ida_act_of(x), &up, NULL, all));
     assert_int_equal(ida_set_threads(threads), IDA_OK);
     assert_same_bits("y of 4 -> 64", y + (all - tail) * 64, want + (rows - tail) * 64, tail * 64);
     release_from(mark);
@@ -121,10 +122,11 @@ static void L16_embed(void **state) {
     int mark = n_blocks;
     const int32_t ids[] = {(int32_t)(N - 1), 5, (int32_t)(N - 1)};
     float *rows = floats(3 * D, NAN), *dy = uniform(3 * D, 4);
-    ok(dev->ops->embed_fwd(dev, rows, ids, x, 3, D));
+    const ida_matrix table = ida_matrix_of(dev, x, N, D);
+    ok(dev->ops->embed_fwd(dev, ida_act_of(rows), ids, &table, 3));
     assert_same_bits("last row", rows, x + SPAN - D, D);
     memset(y, 0, SPAN * sizeof *y);
-    ok(dev->ops->embed_bwd(dev, y, ids, dy, 3, N, D));
+    ok(dev->ops->embed_bwd(dev, y, ids, ida_act_of(dy), 3, N, D));
     for (int64_t i = 0; i < D; i++) want[i] = (float)((double)dy[i] + (double)dy[2 * D + i]);
     assert_same_bits("gradient of the last row", y + (N - 1) * D, want, D);
     assert_same_bits("gradient of row 5", y + 5 * D, dy + D, D);

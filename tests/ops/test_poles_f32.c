@@ -44,10 +44,10 @@ static void check_device(const ida_device *dev) {
                               .r = 1,
                               .d = 1,
                               .m = M,
-                              .q = zero_row,
-                              .k = zero_row,
-                              .v = zero_row,
-                              .o = o,
+                              .q = ida_act_of(zero_row),
+                              .k = ida_act_of(zero_row),
+                              .v = ida_act_of(zero_row),
+                              .o = ida_act_of(o),
                               .ssm = {log_dt, a_log, a_imag, c_re, c_im, IDA_DISC_ZOH},
                               .state_in = {x_re, x_im, 2 * M},
                               .state_out = {x_re, x_im, 2 * M}};
@@ -66,7 +66,7 @@ static void check_device(const ida_device *dev) {
     const int64_t cu[] = {0, PIECE};
     const ida_seqs seqs = {.n = 1, .cu = cu};
     assert_int_equal(IDA_CALLOC(zeros, 2 * PIECE, "zeros"), IDA_OK);
-    a.q = a.k = a.v = zeros, a.o = zeros + PIECE;
+    a.q = a.k = a.v = ida_act_of(zeros), a.o = ida_act_of(zeros + PIECE);
     poles();
     for (int64_t t = 0; t < N / PIECE; t++) assert_int_equal(dev->ops->interdomain_chunk_fwd(dev, &a, &seqs), IDA_OK);
     const double chunk = drift(N / PIECE * PIECE);

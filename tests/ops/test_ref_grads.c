@@ -82,7 +82,8 @@ typedef struct ctx {
 
 static double embed_loss(void *p) {
     ctx *c = p;
-    ops->embed_fwd(dev, c->y, c->ids, c->w, c->n, c->d);
+    const ida_matrix table = ida_matrix_of(dev, c->w, 5, c->d);
+    ops->embed_fwd(dev, ida_act_of(c->y), c->ids, &table, c->n);
     return weigh(c->y, c->c, c->n * c->d);
 }
 static void L09_embed(void **state) {
@@ -91,14 +92,15 @@ static void L09_embed(void **state) {
     static const int32_t ids[] = {3, 0, 3, 3, 1, 0};
     ctx c = {.w = normal(5 * 7), .y = numbers(6 * 7, NAN), .c = normal(6 * 7), .ids = ids, .n = 6, .d = 7};
     double *dw = normal(5 * 7), *dw0 = copy(dw, 5 * 7);
-    assert_int_equal(ops->embed_bwd(dev, dw, ids, c.c, 6, 5, 7), IDA_OK);
+    assert_int_equal(ops->embed_bwd(dev, dw, ids, ida_act_of(c.c), 6, 5, 7), IDA_OK);
     check("dtable", embed_loss, &c, c.w, 5 * 7, dw, dw0);
 }
 
 static double linear_loss(void *p) {
     ctx *c = p;
     memcpy(c->y, c->s, (size_t)(c->n * c->out) * sizeof(double));
-    ops->linear_fwd(dev, c->y, c->x, c->w, c->add ? c->y : NULL, c->n, c->in, c->out);
+    const ida_matrix w = ida_matrix_of(dev, c->w, c->out, c->in);
+    ops->linear_fwd(dev, ida_act_of(c->y), ida_act_of(c->x), &w, ida_act_of(c->add ? c->y : NULL), c->n);
     return weigh(c->y, c->c, c->n * c->out);
 }
 static void L09_linear_every_option(void **state) {
@@ -117,8 +119,9 @@ static void L09_linear_every_option(void **state) {
                  .add = add};
         double *dx = add ? normal(n * in) : numbers(n * in, NAN), *dx0 = copy(dx, n * in), *dw = normal(out * in),
                *dw0 = copy(dw, out * in);
-        assert_int_equal(ops->linear_bwd(dev, dx, NULL, c.c, c.x, c.w, n, in, out, add), IDA_OK);
-        assert_int_equal(ops->linear_bwd(dev, NULL, dw, c.c, c.x, c.w, n, in, out, add), IDA_OK);
+        const ida_matrix w = ida_matrix_of(dev, c.w, out, in);
+        assert_int_equal(ops->linear_bwd(dev, ida_act_of(dx), NULL, ida_act_of(c.c), ida_act_of(c.x), &w, n, add), IDA_OK);
+        assert_int_equal(ops->linear_bwd(dev, NULL, dw, ida_act_of(c.c), ida_act_of(c.x), &w, n, add), IDA_OK);
         check("dx", linear_loss, &c, c.x, n * in, dx, add ? dx0 : NULL);
         check("dw", linear_loss, &c, c.w, out * in, dw, dw0);
     }
@@ -128,7 +131,7 @@ static void L09_linear_every_option(void **state) {
 
 static double rmsnorm_loss(void *p) {
     ctx *c = p;
-    ops->rmsnorm_fwd(dev, c->y, c->s, c->x, c->g, c->n, c->d, 1e-5);
+    ops->rmsnorm_fwd(dev, ida_act_of(c->y), c->s, ida_act_of(c->x), c->g, c->n, c->d, 1e-5);
     return weigh(c->y, c->c, c->n * c->d);
 }
 static void L09_rmsnorm(void **state) {
@@ -139,14 +142,14 @@ static void L09_rmsnorm(void **state) {
         .x = normal(n * d), .g = normal(d), .y = numbers(n * d, NAN), .s = numbers(n, NAN), .c = normal(n * d), .n = n, .d = d};
     double *dx = normal(n * d), *dx0 = copy(dx, n * d), *dg = normal(d), *dg0 = copy(dg, d);
     rmsnorm_loss(&c);
-    assert_int_equal(ops->rmsnorm_bwd(dev, dx, dg, c.c, c.x, c.g, c.s, n, d), IDA_OK);
+    assert_int_equal(ops->rmsnorm_bwd(dev, ida_act_of(dx), dg, ida_act_of(c.c), ida_act_of(c.x), c.g, c.s, n, d), IDA_OK);
     check("dx", rmsnorm_loss, &c, c.x, n * d, dx, dx0);
     check("dg", rmsnorm_loss, &c, c.g, d, dg, dg0);
 }
 
 static double headnorm_loss(void *p) {
     ctx *c = p;
-    ops->headnorm_fwd(dev, c->y, c->s, c->x, c->g, c->b, c->n, c->h, c->d, 1e-5);
+    ops->headnorm_fwd(dev, ida_act_of(c->y), c->s, ida_act_of(c->x), c->g, c->b, c->n, c->h, c->d, 1e-5);
     return weigh(c->y, c->c, c->n * c->h * c->d);
 }
 static void L09_headnorm_with_and_without_bias(void **state) {
@@ -165,7 +168,9 @@ static void L09_headnorm_with_and_without_bias(void **state) {
                  .d = d};
         double *dx = numbers(size, NAN), *dg = normal(d), *dg0 = copy(dg, d), *db = normal(h * d), *db0 = copy(db, h * d);
         headnorm_loss(&c);
-        assert_int_equal(ops->headnorm_bwd(dev, dx, dg, bias ? db : NULL, c.c, c.x, c.g, c.s, n, h, d), IDA_OK);
+        assert_int_equal(
+            ops->headnorm_bwd(dev, ida_act_of(dx), dg, bias ? db : NULL, ida_act_of(c.c), ida_act_of(c.x), c.g, c.s, n, h, d),
+            IDA_OK);
         check("dx", headnorm_loss, &c, c.x, size, dx, NULL);
         check("dg", headnorm_loss, &c, c.g, d, dg, dg0);
         if (bias) check("db", headnorm_loss, &c, c.b, h * d, db, db0);
@@ -174,7 +179,7 @@ static void L09_headnorm_with_and_without_bias(void **state) {
 
 static double featmap_loss(void *p) {
     ctx *c = p;
-    ops->featmap_fwd(dev, c->y, c->s, c->x, c->n, c->h, c->d, 1e-6);
+    ops->featmap_fwd(dev, ida_act_of(c->y), c->s, ida_act_of(c->x), c->n, c->h, c->d, 1e-6);
     return weigh(c->y, c->c, c->n * c->h * c->d);
 }
 static void L09_featmap(void **state) {
@@ -184,7 +189,7 @@ static void L09_featmap(void **state) {
     ctx c = {.x = normal(size), .y = numbers(size, NAN), .s = numbers(n * h, NAN), .c = normal(size), .n = n, .h = h, .d = d};
     double *dx = numbers(size, NAN);
     featmap_loss(&c);
-    assert_int_equal(ops->featmap_bwd(dev, dx, c.c, c.x, c.s, n, h, d), IDA_OK);
+    assert_int_equal(ops->featmap_bwd(dev, ida_act_of(dx), ida_act_of(c.c), ida_act_of(c.x), c.s, n, h, d), IDA_OK);
     check("dx", featmap_loss, &c, c.x, size, dx, NULL);
     double norm = weigh(c.y, c.y, d); /* the map has unit norm per head but for eps */
     assert_true(fabs(norm - 1.0) < 1e-4);
@@ -192,7 +197,7 @@ static void L09_featmap(void **state) {
 
 static double swiglu_loss(void *p) {
     ctx *c = p;
-    ops->swiglu_fwd(dev, c->y, c->g, c->u, c->n);
+    ops->swiglu_fwd(dev, ida_act_of(c->y), ida_act_of(c->g), ida_act_of(c->u), c->n);
     return weigh(c->y, c->c, c->n);
 }
 static void L09_swiglu_and_its_aliases(void **state) {
@@ -201,19 +206,20 @@ static void L09_swiglu_and_its_aliases(void **state) {
     int64_t n = 11;
     ctx c = {.g = normal(n), .u = normal(n), .y = numbers(n, NAN), .c = normal(n), .n = n};
     double *dg = numbers(n, NAN), *du = numbers(n, NAN);
-    assert_int_equal(ops->swiglu_bwd(dev, dg, du, c.c, c.g, c.u, n), IDA_OK);
+    assert_int_equal(ops->swiglu_bwd(dev, ida_act_of(dg), ida_act_of(du), ida_act_of(c.c), ida_act_of(c.g), ida_act_of(c.u), n),
+                     IDA_OK);
     check("dg", swiglu_loss, &c, c.g, n, dg, NULL);
     check("du", swiglu_loss, &c, c.u, n, du, NULL);
     swiglu_loss(&c);
     double *g = copy(c.g, n), *u = copy(c.u, n), *dy = copy(c.c, n), *other = numbers(n, NAN);
-    ops->swiglu_fwd(dev, g, g, c.u, n);
-    ops->swiglu_fwd(dev, u, c.g, u, n);
+    ops->swiglu_fwd(dev, ida_act_of(g), ida_act_of(g), ida_act_of(c.u), n);
+    ops->swiglu_fwd(dev, ida_act_of(u), ida_act_of(c.g), ida_act_of(u), n);
     assert_unchanged("y over g", g, c.y, n);
     assert_unchanged("y over u", u, c.y, n);
-    ops->swiglu_bwd(dev, dy, other, dy, c.g, c.u, n);
+    ops->swiglu_bwd(dev, ida_act_of(dy), ida_act_of(other), ida_act_of(dy), ida_act_of(c.g), ida_act_of(c.u), n);
     assert_unchanged("dg over dy", dy, dg, n);
     memcpy(dy, c.c, (size_t)n * sizeof *dy);
-    ops->swiglu_bwd(dev, other, dy, dy, c.g, c.u, n);
+    ops->swiglu_bwd(dev, ida_act_of(other), ida_act_of(dy), ida_act_of(dy), ida_act_of(c.g), ida_act_of(c.u), n);
     assert_unchanged("du over dy", dy, du, n);
 }
 
@@ -222,7 +228,7 @@ static void L09_swiglu_and_its_aliases(void **state) {
 static double conv_loss(void *p) {
     ctx *c = p;
     int64_t n = c->seqs.cu[c->seqs.n];
-    ops->conv_fwd(dev, c->y, c->v, c->x, c->w, c->b, c->s, c->stride, &c->seqs, c->d);
+    ops->conv_fwd(dev, ida_act_of(c->y), c->v, ida_act_of(c->x), c->w, c->b, c->s, c->stride, &c->seqs, c->d);
     double loss = weigh(c->y, c->c, n * c->d);
     for (int64_t s = 0; c->cs && s < c->seqs.n; s++) loss += weigh(c->v + s * c->stride, c->cs + s * c->stride, 3 * c->d);
     return loss;
@@ -248,7 +254,8 @@ static void L11_conv_every_option_with_empty_sequences(void **state) {
                      .seqs = q};
             double *dx = numbers(n * d, NAN), *dw = normal(4 * d), *dw0 = copy(dw, 4 * d), *db = normal(d), *db0 = copy(db, d);
             double *ds = numbers(q.n * stride, NAN);
-            ida_conv_bwd_args a = {dx, dw, db, in ? ds : NULL, c.c, c.cs, c.x, c.w, c.s, stride, d};
+            ida_conv_bwd_args a = {ida_act_of(dx), dw, db, in ? ds : NULL, ida_act_of(c.c), c.cs, ida_act_of(c.x), c.w, c.s,
+                                   stride, d};
             assert_int_equal(ops->conv_bwd(dev, &a, &q), IDA_OK);
             check("dx", conv_loss, &c, c.x, n * d, dx, NULL);
             check("dw", conv_loss, &c, c.w, 4 * d, dw, dw0);
@@ -260,7 +267,7 @@ static void L11_conv_every_option_with_empty_sequences(void **state) {
 
 static double rope_loss(void *p) {
     ctx *c = p;
-    ops->rope(dev, c->y, c->x, &c->seqs, c->h, c->d, 10000.0, 1);
+    ops->rope(dev, ida_act_of(c->y), ida_act_of(c->x), &c->seqs, c->h, c->d, 10000.0, 1);
     return weigh(c->y, c->c, c->seqs.cu[c->seqs.n] * c->h * c->d);
 }
 static void L11_rope_sign_minus_one_is_the_gradient(void **state) {
@@ -273,7 +280,7 @@ static void L11_rope_sign_minus_one_is_the_gradient(void **state) {
         int64_t h = 2, d = 6, size = q.cu[q.n] * h * d;
         ctx c = {.x = normal(size), .y = numbers(size, NAN), .c = normal(size), .h = h, .d = d, .seqs = q};
         double *dx = copy(c.c, size);
-        assert_int_equal(ops->rope(dev, dx, dx, &q, h, d, 10000.0, -1), IDA_OK);
+        assert_int_equal(ops->rope(dev, ida_act_of(dx), ida_act_of(dx), &q, h, d, 10000.0, -1), IDA_OK);
         check("dx", rope_loss, &c, c.x, size, dx, NULL);
     }
 }
@@ -284,7 +291,7 @@ typedef struct stream_ctx { ida_stream_args a; double *y, *c; ida_seqs seqs; } s
 
 static double stream_loss(void *p) {
     stream_ctx *c = p;
-    assert_int_equal(ops->stream_fwd(dev, &(ida_stream){c->y, c->a}, 1, &c->seqs), IDA_OK);
+    assert_int_equal(ops->stream_fwd(dev, &(ida_stream){ida_act_of(c->y), c->a}, 1, &c->seqs), IDA_OK);
     return weigh(c->y, c->c, c->seqs.cu[c->seqs.n] * c->a.h * c->a.d);
 }
 
@@ -292,18 +299,19 @@ static double stream_loss(void *p) {
 static void stream_is_its_parts(stream_ctx *c) {
     const ida_stream_args *a = &c->a;
     const int64_t n = c->seqs.cu[c->seqs.n], all = n * a->h * a->d;
-    double *x = copy(a->x, all), *y = numbers(all, NAN), *saved = numbers(n * a->h, NAN);
+    double *x = copy(ida_act_real(a->x), all), *y = numbers(all, NAN), *saved = numbers(n * a->h, NAN);
     if (a->conv_w) {
-        ops->conv_fwd(dev, y, NULL, x, a->conv_w, a->conv_b, a->state_in, a->stride, &c->seqs, a->h * a->d);
+        ops->conv_fwd(dev, ida_act_of(y), NULL, ida_act_of(x), a->conv_w, a->conv_b, a->state_in, a->stride, &c->seqs,
+                      a->h * a->d);
         memcpy(x, y, (size_t)all * sizeof *x);
     }
-    if (a->rope_theta > 0) ops->rope(dev, x, x, &c->seqs, a->h, a->d, a->rope_theta, 1);
+    if (a->rope_theta > 0) ops->rope(dev, ida_act_of(x), ida_act_of(x), &c->seqs, a->h, a->d, a->rope_theta, 1);
     if (a->l2_eps > 0) {
-        ops->featmap_fwd(dev, y, saved, x, n, a->h, a->d, a->l2_eps);
+        ops->featmap_fwd(dev, ida_act_of(y), saved, ida_act_of(x), n, a->h, a->d, a->l2_eps);
         memcpy(x, y, (size_t)all * sizeof *x);
     }
     if (a->gain) {
-        ops->headnorm_fwd(dev, y, saved, x, a->gain, a->bias, n, a->h, a->d, a->norm_eps);
+        ops->headnorm_fwd(dev, ida_act_of(y), saved, ida_act_of(x), a->gain, a->bias, n, a->h, a->d, a->norm_eps);
         memcpy(x, y, (size_t)all * sizeof *x);
     }
     memset(c->y, 0xFF, (size_t)all * sizeof *c->y);
@@ -322,7 +330,7 @@ static void L11_stream_every_choice_of_parts(void **state) {
             const int64_t h = 2, d = 4, w = h * d, all = q.cu[q.n] * w, stride = 3 * w + 2;
             const bool conv = parts & 1, norm = parts & 8, more = parts & 16;
             double *x = normal(all), *cw = normal(4 * w), *cb = normal(w), *gain = normal(d), *bias = normal(w);
-            stream_ctx c = {.a = {.h = h, .d = d, .x = x, .stride = stride, .norm_eps = 0.5},
+            stream_ctx c = {.a = {.h = h, .d = d, .x = ida_act_of(x), .stride = stride, .norm_eps = 0.5},
                             .y = numbers(all, NAN),
                             .c = normal(all),
                             .seqs = q};
@@ -334,7 +342,7 @@ static void L11_stream_every_choice_of_parts(void **state) {
             double *dx = numbers(all, NAN), *dw = normal(4 * w), *dw0 = copy(dw, 4 * w), *db = normal(w), *db0 = copy(db, w);
             double *dg = normal(d), *dg0 = copy(dg, d), *dbias = normal(w), *dbias0 = copy(dbias, w);
             const ida_stream_grads g = {conv ? dw : NULL, conv ? db : NULL, norm ? dg : NULL, c.a.bias ? dbias : NULL};
-            assert_int_equal(ops->stream_bwd(dev, dx, c.c, &c.a, &g, &q), IDA_OK);
+            assert_int_equal(ops->stream_bwd(dev, ida_act_of(dx), ida_act_of(c.c), &c.a, &g, &q), IDA_OK);
             check("dx", stream_loss, &c, x, all, dx, NULL);
             check("dconv_w", stream_loss, &c, cw, 4 * w, dw, dw0);
             check("dconv_b", stream_loss, &c, cb, w, db, db0);
@@ -347,7 +355,14 @@ static void L11_stream_every_choice_of_parts(void **state) {
 
 static double attention_loss(void *p) {
     ctx *c = p;
-    ida_attention_args a = {.o = c->y, .lse = c->s, .q = c->x, .k = c->k, .v = c->v, .h = c->h, .g = c->groups, .d = c->d};
+    ida_attention_args a = {.o = ida_act_of(c->y),
+                            .lse = c->s,
+                            .q = ida_act_of(c->x),
+                            .k = ida_act_of(c->k),
+                            .v = ida_act_of(c->v),
+                            .h = c->h,
+                            .g = c->groups,
+                            .d = c->d};
     ops->attention_fwd(dev, &a, &c->seqs);
     return weigh(c->y, c->c, c->seqs.cu[c->seqs.n] * c->h * c->d);
 }
@@ -371,8 +386,16 @@ static void L11_attention_grouped_with_empty_sequences(void **state) {
                      .seqs = q};
             double *dq = numbers(n * h * d, NAN), *dk = numbers(n * g * d, NAN), *dv = numbers(n * g * d, NAN);
             attention_loss(&c);
-            ida_attention_args a = {.o = c.y, .lse = c.s, .q = c.x, .k = c.k, .v = c.v, .h = h, .g = g, .d = d};
-            assert_int_equal(ops->attention_bwd(dev, dq, dk, dv, c.c, &a, &q), IDA_OK);
+            ida_attention_args a = {.o = ida_act_of(c.y),
+                                    .lse = c.s,
+                                    .q = ida_act_of(c.x),
+                                    .k = ida_act_of(c.k),
+                                    .v = ida_act_of(c.v),
+                                    .h = h,
+                                    .g = g,
+                                    .d = d};
+            assert_int_equal(ops->attention_bwd(dev, ida_act_of(dq), ida_act_of(dk), ida_act_of(dv), ida_act_of(c.c), &a, &q),
+                             IDA_OK);
             check("dq", attention_loss, &c, c.x, n * h * d, dq, NULL);
             check("dk", attention_loss, &c, c.k, n * g * d, dk, NULL);
             check("dv", attention_loss, &c, c.v, n * g * d, dv, NULL);
@@ -383,7 +406,7 @@ static void L11_attention_grouped_with_empty_sequences(void **state) {
 
 static double entropy_loss(void *p) {
     ctx *c = p;
-    ops->cross_entropy(dev, c->y, c->x, c->ids, c->n, c->d, 0.0);
+    ops->cross_entropy(dev, c->y, ida_act_of(c->x), c->ids, c->n, c->d, 0.0);
     double s = 0.0;
     for (int64_t i = 0; i < c->n; i++) s += 0.37 * c->y[i];
     return s;
@@ -395,13 +418,13 @@ static void L09_cross_entropy_with_unscored_rows(void **state) {
     int64_t n = 4, v = 7;
     ctx c = {.x = normal(n * v), .y = numbers(n, NAN), .ids = targets, .n = n, .d = v};
     double *dl = copy(c.x, n * v), *losses = numbers(n, NAN);
-    assert_int_equal(ops->cross_entropy(dev, losses, dl, targets, n, v, 0.37), IDA_OK);
+    assert_int_equal(ops->cross_entropy(dev, losses, ida_act_of(dl), targets, n, v, 0.37), IDA_OK);
     check("dlogits", entropy_loss, &c, c.x, n * v, dl, NULL);
     entropy_loss(&c);
     assert_unchanged("losses with a gradient", losses, c.y, n);
     assert_true(losses[1] == 0.0 && losses[0] > 0.0);
     double *only = copy(c.x, n * v);
-    assert_int_equal(ops->cross_entropy(dev, NULL, only, targets, n, v, 0.37), IDA_OK);
+    assert_int_equal(ops->cross_entropy(dev, NULL, ida_act_of(only), targets, n, v, 0.37), IDA_OK);
     assert_unchanged("dlogits without losses", only, dl, n * v);
 }
 

@@ -23,6 +23,7 @@ enum { MOST_CALLS = 128, MOST_SEQS = 16 };
 typedef struct call {
     ida_status (*run)(const ida_device *dev, const struct call *c, const ida_seqs *seqs);
     const void *p[4]; /* p[0] is written */
+    ida_matrix w;
     real *stat;
     int64_t n[3];
     double eps;
@@ -37,7 +38,7 @@ struct ida_recording {
 };
 static ida_recording *recorded; /* between record and record_end */
 
-static act *written(const call *c) { return (act *)(uintptr_t)c->p[0]; }
+static ida_act *written(const call *c) { return (ida_act *)(uintptr_t)c->p[0]; }
 static ida_status not_recorded(void) {
     IDA_TRY(broken());
     return recorded ? fail(IDA_E_UNSUPPORTED, "not in a recording") : IDA_OK;
@@ -56,16 +57,16 @@ static ida_status queue(const ida_device *dev, const call *c, const ida_seqs *se
 
 static ida_status run_embed(const ida_device *dev, const call *c, const ida_seqs *seqs) {
     (void)seqs;
-    return ida_ref_ops.embed_fwd(dev, written(c), c->p[1], c->p[2], c->n[0], c->n[1]);
+    return ida_ref_ops.embed_fwd(dev, written(c), c->p[1], &c->w, c->n[0]);
 }
-static ida_status embed(const ida_device *dev, act *y, const int32_t *ids, const act *table_, int64_t n, int64_t d) {
-    return queue(dev, &(call){.run = run_embed, .p = {y, ids, table_}, .n = {n, d}}, NULL);
+static ida_status embed(const ida_device *dev, ida_act *y, const int32_t *ids, const ida_matrix *w, int64_t n) {
+    return queue(dev, &(call){.run = run_embed, .p = {y, ids}, .w = *w, .n = {n}}, NULL);
 }
 static ida_status run_rmsnorm(const ida_device *dev, const call *c, const ida_seqs *seqs) {
     (void)seqs;
     return ida_ref_ops.rmsnorm_fwd(dev, written(c), c->stat, c->p[1], c->p[2], c->n[0], c->n[1], c->eps);
 }
-static ida_status rmsnorm(const ida_device *dev, act *y, real *rstd, const act *x, const real *g, int64_t n, int64_t d,
+static ida_status rmsnorm(const ida_device *dev, ida_act *y, real *rstd, const ida_act *x, const real *g, int64_t n, int64_t d,
                           double eps) {
     return queue(dev, &(call){.run = run_rmsnorm, .p = {y, x, g}, .stat = rstd, .n = {n, d}, .eps = eps}, NULL);
 }
@@ -73,8 +74,8 @@ static ida_status run_headnorm(const ida_device *dev, const call *c, const ida_s
     (void)seqs;
     return ida_ref_ops.headnorm_fwd(dev, written(c), c->stat, c->p[1], c->p[2], c->p[3], c->n[0], c->n[1], c->n[2], c->eps);
 }
-static ida_status headnorm(const ida_device *dev, act *y, real *rstd, const act *x, const real *g, const real *b, int64_t n,
-                           int64_t h, int64_t d, double eps) {
+static ida_status headnorm(const ida_device *dev, ida_act *y, real *rstd, const ida_act *x, const real *g, const real *b,
+                           int64_t n, int64_t h, int64_t d, double eps) {
     return queue(dev, &(call){.run = run_headnorm, .p = {y, x, g, b}, .stat = rstd, .n = {n, h, d}, .eps = eps}, NULL);
 }
 static ida_status run_stream(const ida_device *dev, const call *c, const ida_seqs *seqs) {
@@ -89,7 +90,7 @@ static ida_status run_swiglu(const ida_device *dev, const call *c, const ida_seq
     (void)seqs;
     return ida_ref_ops.swiglu_fwd(dev, written(c), c->p[1], c->p[2], c->n[0]);
 }
-static ida_status swiglu(const ida_device *dev, act *y, const act *g, const act *u, int64_t n) {
+static ida_status swiglu(const ida_device *dev, ida_act *y, const ida_act *g, const ida_act *u, int64_t n) {
     return queue(dev, &(call){.run = run_swiglu, .p = {y, g, u}, .n = {n}}, NULL);
 }
 static ida_status run_interdomain(const ida_device *dev, const call *c, const ida_seqs *seqs) {
@@ -110,7 +111,7 @@ static ida_status run_from_act(const ida_device *dev, const call *c, const ida_s
     (void)seqs;
     return ida_ref_ops.from_act(dev, c->stat, c->p[1], c->n[0]);
 }
-static ida_status from_act(const ida_device *dev, real *y, const act *x, int64_t n) {
+static ida_status from_act(const ida_device *dev, real *y, const ida_act *x, int64_t n) {
     return queue(dev, &(call){.run = run_from_act, .p = {NULL, x}, .stat = y, .n = {n}}, NULL);
 }
 /* An op of every layer and pass: the place where ops fail. */
@@ -121,11 +122,11 @@ static ida_status run_linear(const ida_device *dev, const call *c, const ida_seq
         IDA_TRY(broken());
         return fail(IDA_E_NOMEM, "the device is full");
     }
-    return ida_ref_ops.linear_fwd(dev, written(c), c->p[1], c->p[2], c->p[3], c->n[0], c->n[1], c->n[2]);
+    return ida_ref_ops.linear_fwd(dev, written(c), c->p[1], &c->w, c->p[2], c->n[0]);
 }
-static ida_status linear(const ida_device *dev, act *y, const act *x, const act *w, const act *c, int64_t n, int64_t in,
-                         int64_t out) {
-    return queue(dev, &(call){.run = run_linear, .p = {y, x, w, c}, .n = {n, in, out}}, NULL);
+static ida_status linear(const ida_device *dev, ida_act *y, const ida_act *x, const ida_matrix *w, const ida_act *c,
+                         int64_t n) {
+    return queue(dev, &(call){.run = run_linear, .p = {y, x, c}, .w = *w, .n = {n}}, NULL);
 }
 
 static ida_status record(const ida_device *dev, const ida_seqs *seqs) {
@@ -243,7 +244,7 @@ static const ida_device_memory memory = {.alloc = give,
                                          .close = close_nothing};
 
 static ida_status open_host(int ordinal, ida_dtype dtype, const ida_device **out) {
-    static const ida_device device = {.ops = &table, .name = "host", .act_size = sizeof(float), .memory = &memory};
+    static const ida_device device = {.ops = &table, .name = "host", .act_type = IDA_TYPE_F32, .memory = &memory};
     if (ordinal != 0 || dtype != IDA_F32) return fail(IDA_E_UNSUPPORTED, "there is cuda:0 in f32");
     table = ida_ref_ops;
     table.sqsum = guarded_sqsum;

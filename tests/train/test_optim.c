@@ -156,6 +156,29 @@ static void only_matrices_decay_and_ssm_steps_are_capped(void **state) {
 
 /* ---------------------------------------------------------------- options */
 
+static void the_cost_of_a_shape_is_that_of_its_recipe_or_tokens(void **state) {
+    (void)state;
+    ida_config c;
+    ida_model_info info;
+    ida_cost_options o;
+    ida_train_cost cost;
+    OK(ida_config_preset("125m", IDA_MIXER_INTERDOMAIN, &c));
+    OK(ida_config_info(&c, &info));
+    OK(ida_options_defaults("cost", &o, sizeof o));
+    OK(ida_train_find_cost(&c, "125m", &o, &cost));
+    assert_true(cost.steps == 4768 && cost.tokens == 4768.0 * 524288);
+    assert_true(cost.flops == 3.0 * (double)info.flops_per_token * cost.tokens);
+    assert_true(fabs(cost.hours * 3600 * o.tflops * 1e12 / cost.flops - 1) < 1e-12 && cost.shard_bytes == 2 * cost.tokens);
+    assert_int_equal(cost.plan.parameters, info.parameters);
+    assert_int_equal(ida_train_find_cost(&c, "tiny", &o, &cost), IDA_E_ARG);
+    assert_non_null(strstr(ida_last_error(), "give tokens"));
+    o.tokens = 1;
+    OK(ida_train_find_cost(&c, NULL, &o, &cost));
+    assert_int_equal(cost.steps, 1);
+    o.tflops = 0;
+    assert_int_equal(ida_train_find_cost(&c, NULL, &o, &cost), IDA_E_ARG);
+}
+
 static void options_out_of_range_are_refused_by_name(void **state) {
     (void)state;
     const char *data = tiny_standard_data(), *run = tiny_dir("options");
@@ -477,6 +500,7 @@ int main(void) {
         cmocka_unit_test(group_table_is_printed_and_right),
         cmocka_unit_test(only_matrices_decay_and_ssm_steps_are_capped),
         cmocka_unit_test(options_out_of_range_are_refused_by_name),
+        cmocka_unit_test(the_cost_of_a_shape_is_that_of_its_recipe_or_tokens),
         cmocka_unit_test(data_too_small_to_train_or_to_evaluate),
         cmocka_unit_test(L37_micro_batches_of_10_and_1000_tokens_equal_the_single_batch),
         cmocka_unit_test(L38_a_step_is_the_union_of_the_ranks_batches),

@@ -474,6 +474,38 @@ static void a_run_continues_only_as_the_run_it_was(void **state) {
     assert_int_equal(checkpoints, 1);
 }
 
+/* What a program needs to go on without the options being typed again. */
+static void a_checkpoint_gives_the_options_of_its_run(void **state) {
+    (void)state;
+    const char *run = tiny_dir("told");
+    ida_train_options good = short_run(tiny_standard_data(), run), o;
+    char *dir = NULL;
+    good.seed = UINT64_MAX;
+    good.config.readout = IDA_READOUT_BILINEAR;
+    stopper s = {.at_step = 6};
+    assert_int_equal(ida_train(&good, count, &s), IDA_E_CANCELLED);
+    OK(ida_model_resolve(run, &dir));
+    ida_train_defaults(&o);
+    o.keep = 9; /* changes no result */
+    OK(ida_train_options_load(dir, &o));
+    assert_true(o.seed == UINT64_MAX && o.lr == good.lr && o.batch == good.batch && o.seq_len == good.seq_len && o.keep == 9);
+    assert_true(o.warmup_steps == ida_train_warmup(&good) && o.config.readout == IDA_READOUT_BILINEAR && !o.data_dir);
+    o.data_dir = good.data_dir;
+    o.out_dir = run;
+    o.resume = true;
+    OK(ida_train(&o, NULL, NULL));
+    char *path = ida_path_join(dir, "trainer_state.json");
+    ida_train_options before = o;
+    OK(ida_write_file(path, "{\"format\": \"idattn-trainer\", \"version\": 2}", 42));
+    assert_int_equal(ida_train_options_load(dir, &o), IDA_E_UNSUPPORTED);
+    OK(ida_write_file(path, "{\"format\": \"other\"}", 19));
+    assert_int_equal(ida_train_options_load(dir, &o), IDA_E_FORMAT);
+    assert_non_null(strstr(ida_last_error(), path));
+    assert_memory_equal(&before, &o, sizeof o);
+    ida_free(path);
+    ida_string_free(dir);
+}
+
 static void copy_file_into(const char *dir, const char *name, const char *text) {
     char *path = ida_path_join(dir, name);
     OK(ida_mkdirs(dir));
@@ -687,6 +719,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_shard_that_differs_from_its_checksum_is_refused),
         cmocka_unit_test(a_failure_of_data_or_log_saves_the_steps_done),
         cmocka_unit_test(a_run_continues_only_as_the_run_it_was),
+        cmocka_unit_test(a_checkpoint_gives_the_options_of_its_run),
         cmocka_unit_test(a_folder_in_use_is_not_trained_into),
         cmocka_unit_test(a_run_that_was_quicker_keeps_its_folder),
         cmocka_unit_test(a_log_that_would_be_missed_is_not_emptied),

@@ -69,6 +69,6 @@ ida_status IDA_CPU(adamw)(const ida_device *dev, float *p, float *m, float *v, c
                    .eps = (float)o->eps,
                    .decay = (float)(o->lr * o->weight_decay)};
     ida_parallel(ida_div_up(n, TASK), step_block, &a);
-    if (o->w && n > 0) memcpy(o->w, p, (size_t)n * sizeof *p);
+    if (o->w && n > 0) memcpy(ida_act_real(o->w), p, (size_t)n * sizeof *p);
     return IDA_OK;
 }

@@ -19,8 +19,8 @@ enum { MR = 4, NV = 2 };
 enum { BLOCK = 64, SPAN = 4 * BLOCK, FEW = 8 };
 
 /* c [mr, nv vectors] (+)= a b over k terms: a at a[i * ars + l * acs], b at b[l * ldb + j]. */
-IDA_INLINE void tile(int mr, int nv, float *c, int64_t ldc, const float *a, int64_t ars, int64_t acs, const float *b, int64_t ldb,
-                     int64_t k, bool add) {
+IDA_INLINE void tile(int mr, int nv, float *c, int64_t ldc, const float *a, int64_t ars, int64_t acs, const float *b,
+                     int64_t ldb, int64_t k, bool add) {
     vf s[MR][NV];
     IDA_UNROLL
     for (int i = 0; i < mr; i++)
@@ -104,8 +104,8 @@ static int64_t seq_past(const attn_args *x, int64_t s) { return x->a->k_cache &&
 static keys find_keys(const attn_args *x, int64_t s, int64_t head) {
     const ida_attention_args *a = x->a;
     int64_t row = a->g * a->d, at = head / (a->h / a->g) * a->d;
-    if (a->k_cache) return (keys){a->k_cache[s] + at, a->v_cache[s] + at, row, seq_past(x, s)};
-    return (keys){a->k + x->seqs->cu[s] * row + at, a->v + x->seqs->cu[s] * row + at, row, 0};
+    if (a->k_cache) return (keys){ida_act_real(a->k_cache[s]) + at, ida_act_real(a->v_cache[s]) + at, row, seq_past(x, s)};
+    return (keys){ida_act_real(a->k) + x->seqs->cu[s] * row + at, ida_act_real(a->v) + x->seqs->cu[s] * row + at, row, 0};
 }
 
 /* One row of scores against a block: running maximum *m and sum *l, weights in place; returns the factor for what was summed
@@ -134,7 +134,7 @@ static void scale_row(float *x, int64_t n, float f) {
 
 static void finish_row(const attn_args *x, int64_t row, const float *acc, float m, float l) {
     int64_t d = x->a->d;
-    float *o = x->a->o + row * d;
+    float *o = ida_act_real(x->a->o) + row * d;
     vf inv = vf_set1(1.0f / l);
     for (int64_t i = 0; i < d; i += IDA_VL) vf_store_n(o + i, vf_load(acc + i) * inv, ida_min(IDA_VL, d - i));
     if (x->a->lse) x->a->lse[row] = m + logf(l);
@@ -168,7 +168,7 @@ static void fwd_span(const attn_args *x, float *scratch, int64_t s, int64_t head
     keys kv = find_keys(x, s, head);
     float *q = scratch, *acc = q + SPAN * dp, *kt = acc + SPAN * dp, *v = kt + BLOCK * dp, *p = v + BLOCK * dp,
           *m = p + MR * BLOCK, *l = m + SPAN;
-    pack_rows(q, a->q + row0 * d, n, a->h * d, d, dp, x->scale);
+    pack_rows(q, ida_act_real(a->q) + row0 * d, n, a->h * d, d, dp, x->scale);
     memset(acc, 0, (size_t)(n * dp) * sizeof *acc);
     for (int64_t i = 0; i < n; i++) {
         m[i] = -INFINITY;
@@ -221,7 +221,7 @@ static void fwd_query(const attn_args *x, float *scratch, int64_t s, int64_t hea
     int64_t d = a->d, dp = x->dp, row = (x->seqs->cu[s] + t) * a->h + head;
     keys kv = find_keys(x, s, head);
     float *q = scratch, *acc = q + dp, *p = acc + dp, m = -INFINITY, l = 0.0f;
-    pack_rows(q, a->q + row * d, 1, d, d, dp, x->scale);
+    pack_rows(q, ida_act_real(a->q) + row * d, 1, d, d, dp, x->scale);
     memset(acc, 0, (size_t)dp * sizeof *acc);
     for (int64_t j = 0; j <= kv.past + t; j += BLOCK) {
         int64_t n = ida_min(BLOCK, kv.past + t + 1 - j), u = 0, i = 0;
@@ -255,8 +255,8 @@ static void append_cache(const ida_attention_args *a, const ida_seqs *seqs) {
         size_t bytes = (size_t)(seq_len(seqs, s) * row) * sizeof(float);
         int64_t at = (seqs->pos0 ? seqs->pos0[s] : 0) * row;
         if (bytes == 0) continue;
-        memcpy(a->k_cache[s] + at, a->k + seqs->cu[s] * row, bytes);
-        memcpy(a->v_cache[s] + at, a->v + seqs->cu[s] * row, bytes);
+        memcpy(ida_act_real(a->k_cache[s]) + at, ida_act_real(a->k) + seqs->cu[s] * row, bytes);
+        memcpy(ida_act_real(a->v_cache[s]) + at, ida_act_real(a->v) + seqs->cu[s] * row, bytes);
     }
 }
 
@@ -346,11 +346,11 @@ static void bwd_task(void *arg, int64_t task, int worker) {
     bool own = a->h > a->g;
     int64_t out_stride = own ? a->h * d : kv.stride, out_at = own ? row0 * d : x->seqs->cu[s] * kv.stride + head * d;
     bwd_scratch w = split_scratch(x->scratch + worker * x->scratch_size, x->longest, dp);
-    pack_rows(w.q, a->q + row0 * d, len, a->h * d, d, dp, 1.0f);
+    pack_rows(w.q, ida_act_real(a->q) + row0 * d, len, a->h * d, d, dp, 1.0f);
     pack_rows(w.dout, x->dout + row0 * d, len, a->h * d, d, dp, 1.0f);
     memset(w.dq, 0, (size_t)(len * dp) * sizeof *w.dq);
     for (int64_t t = 0; t < len; t++) {
-        const float *o = a->o + (row0 + t * a->h) * d;
+        const float *o = ida_act_real(a->o) + (row0 + t * a->h) * d;
         vf sum = vf_zero();
         for (int64_t i = 0; i < d; i += IDA_VL) sum += vf_load(w.dout + t * dp + i) * vf_load_n(o + i, ida_min(IDA_VL, d - i));
         w.delta[t] = vf_hsum(sum);
@@ -385,9 +385,11 @@ static void add_heads(void *arg, int64_t t, int worker) {
     }
 }
 
-ida_status IDA_CPU(attention_bwd)(const ida_device *dev, float *dq, float *dk, float *dv, const float *dout,
+ida_status IDA_CPU(attention_bwd)(const ida_device *dev, ida_act *dqa, ida_act *dka, ida_act *dva, const ida_act *douta,
                                   const ida_attention_args *a, const ida_seqs *seqs) {
     (void)dev;
+    float *dq = ida_act_real(dqa), *dk = ida_act_real(dka), *dv = ida_act_real(dva);
+    const float *dout = ida_act_real(douta);
     assert(a->h % a->g == 0 && !a->k_cache && a->lse);
     int64_t n = seqs->cu[seqs->n];
     attn_args x = {.a = a,

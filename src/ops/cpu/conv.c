@@ -9,8 +9,8 @@
 #include "ops/cpu/simd.h"
 
 typedef struct conv_args {
-    float *y, *state_out;
-    const float *x, *state_in, *b;
+    float *y, *state_out, *dx;
+    const float *x, *state_in, *b, *dy;
     float *wt;             /* [4,d]: w transposed; a row of zeros; [4,d]: taps in reverse */
     const float *zero;
     float *partials;       /* backward, per block: dw transposed [4,d], db [d] */
@@ -103,9 +103,11 @@ static ida_status start(conv_args *a, const float *w) {
     return IDA_OK;
 }
 
-ida_status IDA_CPU(conv_fwd)(const ida_device *dev, float *y, float *state_out, const float *x, const float *w, const float *b,
-                             const float *state_in, int64_t stride, const ida_seqs *seqs, int64_t d) {
+ida_status IDA_CPU(conv_fwd)(const ida_device *dev, ida_act *ya, float *state_out, const ida_act *xa, const float *w,
+                             const float *b, const float *state_in, int64_t stride, const ida_seqs *seqs, int64_t d) {
     (void)dev;
+    float *y = ida_act_real(ya);
+    const float *x = ida_act_real(xa);
     assert(stride >= 3 * d || (!state_in && !state_out));
     conv_args a = {.y = y, .state_out = state_out, .x = x, .state_in = state_in, .b = b, .seqs = seqs, .stride = stride, .d = d,
                    .rows = ida_task_rows(d)};
@@ -123,7 +125,7 @@ ida_status IDA_CPU(conv_fwd)(const ida_device *dev, float *y, float *state_out, 
 
 static const float *dy_row(const conv_args *a, int64_t s, int64_t t) {
     int64_t begin = a->seqs->cu[s];
-    return t >= 0 && t < a->seqs->cu[s + 1] - begin ? a->bwd->dy + (begin + t) * a->d : a->zero;
+    return t >= 0 && t < a->seqs->cu[s + 1] - begin ? a->dy + (begin + t) * a->d : a->zero;
 }
 
 /* Row of dstate_out that holds the input at time u >= -3: state_out[j] = x_{len-3+j}. */
@@ -161,7 +163,7 @@ IDA_INLINE void bwd_group(int g, const conv_args *a, int64_t s, int64_t t, float
         dy[i] = dy_row(a, s, t + i);
     }
     for (int i = 0; i < g; i++) {
-        dx[i] = a->bwd->dx + (a->seqs->cu[s] + t + i) * d;
+        dx[i] = a->dx + (a->seqs->cu[s] + t + i) * d;
         dso[i] = dstate_row(a, s, t + i);
     }
     for (; c + IDA_VL <= d; c += IDA_VL) {
@@ -215,7 +217,9 @@ static ida_status add_sums(const conv_args *a, int64_t blocks) {
 ida_status IDA_CPU(conv_bwd)(const ida_device *dev, const ida_conv_bwd_args *bwd, const ida_seqs *seqs) {
     (void)dev;
     int64_t d = bwd->d, n = seqs->cu[seqs->n];
-    conv_args a = {.x = bwd->x,
+    conv_args a = {.x = ida_act_real(bwd->x),
+                   .dx = ida_act_real(bwd->dx),
+                   .dy = ida_act_real(bwd->dy),
                    .state_in = bwd->state_in,
                    .bwd = bwd,
                    .seqs = seqs,

@@ -81,9 +81,10 @@ static void loss_rows(void *arg, int64_t task, int worker) {
     }
 }
 
-ida_status IDA_CPU(cross_entropy)(const ida_device *dev, float *losses, float *logits, const int32_t *targets, int64_t n,
+ida_status IDA_CPU(cross_entropy)(const ida_device *dev, float *losses, ida_act *logitsa, const int32_t *targets, int64_t n,
                                   int64_t vocab, double scale) {
     (void)dev;
+    float *logits = ida_act_real(logitsa);
     loss_args a = {losses, logits, targets, n, vocab, ida_task_rows(vocab), scale};
     ida_parallel(ida_div_up(n, a.rows), loss_rows, &a);
     return IDA_OK;

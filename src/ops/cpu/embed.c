@@ -27,9 +27,11 @@ static void copy_rows(void *arg, int64_t task, int worker) {
     }
 }
 
-ida_status IDA_CPU(embed_fwd)(const ida_device *dev, float *y, const int32_t *ids, const float *table, int64_t n, int64_t d) {
+ida_status IDA_CPU(embed_fwd)(const ida_device *dev, ida_act *y, const int32_t *ids, const ida_matrix *table, int64_t n) {
     (void)dev;
-    embed_args a = {.out = y, .in = table, .ids = ids, .n = n, .d = d, .rows = ida_task_rows(d)};
+    const int64_t d = table->cols;
+    embed_args a = {.out = ida_act_real(y), .in = ida_matrix_as(table, IDA_TYPE_F32), .ids = ids, .n = n, .d = d,
+                    .rows = ida_task_rows(d)};
     ida_parallel(ida_div_up(n, a.rows), copy_rows, &a);
     return IDA_OK;
 }
@@ -70,9 +72,10 @@ static void add_columns(void *arg, int64_t task, int worker) {
     }
 }
 
-ida_status IDA_CPU(embed_bwd)(const ida_device *dev, float *dtable, const int32_t *ids, const float *dy, int64_t n, int64_t vocab,
-                              int64_t d) {
+ida_status IDA_CPU(embed_bwd)(const ida_device *dev, float *dtable, const int32_t *ids, const ida_act *dya, int64_t n,
+                              int64_t vocab, int64_t d) {
     (void)dev;
+    const float *dy = ida_act_real(dya);
     int64_t *lists = NULL;
     if (n == 0) return IDA_OK;
     IDA_TRY(IDA_ALLOC(lists, n + vocab, "embed_bwd token lists"));

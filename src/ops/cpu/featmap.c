@@ -37,9 +37,11 @@ static void fwd_rows(void *arg, int64_t task, int worker) {
     }
 }
 
-ida_status IDA_CPU(featmap_fwd)(const ida_device *dev, float *y, float *rinv, const float *x, int64_t n, int64_t h, int64_t d,
-                                double eps) {
+ida_status IDA_CPU(featmap_fwd)(const ida_device *dev, ida_act *ya, float *rinv, const ida_act *xa, int64_t n, int64_t h,
+                                int64_t d, double eps) {
     (void)dev;
+    float *y = ida_act_real(ya);
+    const float *x = ida_act_real(xa);
     featmap_args a = {.y = y, .rinv = rinv, .x = x, .n = n * h, .d = d, .rows = ida_task_rows(d), .eps = eps};
     ida_parallel(ida_div_up(a.n, a.rows), fwd_rows, &a);
     return IDA_OK;
@@ -69,9 +71,11 @@ static void bwd_rows(void *arg, int64_t task, int worker) {
     }
 }
 
-ida_status IDA_CPU(featmap_bwd)(const ida_device *dev, float *dx, const float *dy, const float *x, const float *rinv, int64_t n,
-                                int64_t h, int64_t d) {
+ida_status IDA_CPU(featmap_bwd)(const ida_device *dev, ida_act *dxa, const ida_act *dya, const ida_act *xa, const float *rinv,
+                                int64_t n, int64_t h, int64_t d) {
     (void)dev;
+    float *dx = ida_act_real(dxa);
+    const float *dy = ida_act_real(dya), *x = ida_act_real(xa);
     featmap_args a = {.dx = dx, .dy = dy, .x = x, .saved = rinv, .n = n * h, .d = d, .rows = ida_task_rows(d)};
     ida_parallel(ida_div_up(a.n, a.rows), bwd_rows, &a);
     return IDA_OK;

@@ -29,9 +29,11 @@ static void fwd_tokens(void *arg, int64_t task, int worker) {
     }
 }
 
-ida_status IDA_CPU(headnorm_fwd)(const ida_device *dev, float *y, float *rstd, const float *x, const float *g, const float *b,
-                                 int64_t n, int64_t h, int64_t d, double eps) {
+ida_status IDA_CPU(headnorm_fwd)(const ida_device *dev, ida_act *ya, float *rstd, const ida_act *xa, const float *g,
+                                 const float *b, int64_t n, int64_t h, int64_t d, double eps) {
     (void)dev;
+    float *y = ida_act_real(ya);
+    const float *x = ida_act_real(xa);
     headnorm_args a = {
         .y = y, .rstd = rstd, .x = x, .g = g, .b = b, .n = n, .h = h, .d = d, .rows = ida_task_rows(h * d), .eps = eps};
     ida_parallel(ida_div_up(n, a.rows), fwd_tokens, &a);
@@ -74,9 +76,11 @@ static void bwd_tokens(void *arg, int64_t task, int worker) {
     }
 }
 
-ida_status IDA_CPU(headnorm_bwd)(const ida_device *dev, float *dx, float *dg, float *db, const float *dy, const float *x,
-                                 const float *g, const float *rstd, int64_t n, int64_t h, int64_t d) {
+ida_status IDA_CPU(headnorm_bwd)(const ida_device *dev, ida_act *dxa, float *dg, float *db, const ida_act *dya,
+                                 const ida_act *xa, const float *g, const float *rstd, int64_t n, int64_t h, int64_t d) {
     (void)dev;
+    float *dx = ida_act_real(dxa);
+    const float *dy = ida_act_real(dya), *x = ida_act_real(xa);
     if (n == 0) return IDA_OK;
     headnorm_args a = {.dx = dx, .dy = dy, .x = x, .g = g, .saved = rstd, .n = n, .h = h, .d = d, .rows = ida_sum_rows(n, h * d)};
     int64_t blocks = ida_div_up(n, a.rows);

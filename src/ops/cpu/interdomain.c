@@ -45,18 +45,18 @@ static void pack_kv(const scratch *w, const job *j, int64_t g, int64_t token, in
     const ida_interdomain_args *a = j->a;
     const mix_dims *n = &j->plan.n;
     const int64_t pad = smm_pad(rows);
-    smm_pack_t(w->kt, n->ldc, a->k + (token * a->g + g) * a->r, a->g * a->r, rows, a->r, pad);
-    smm_pack(w->v, n->ldd, a->v + (token * a->g + g) * a->d, a->g * a->d, rows, a->d, pad);
+    smm_pack_t(w->kt, n->ldc, ida_act_real(a->k) + (token * a->g + g) * a->r, a->g * a->r, rows, a->r, pad);
+    smm_pack(w->v, n->ldd, ida_act_real(a->v) + (token * a->g + g) * a->d, a->g * a->d, rows, a->d, pad);
 }
 
 /* Asks for the rows of a chunk that comes next. */
 static void prefetch_chunk(const job *j, int64_t g, int64_t token, int64_t rows) {
     const ida_interdomain_args *a = j->a;
     const int64_t per_group = a->h / a->g;
-    SMM_PREFETCH(a->k + (token * a->g + g) * a->r, a->g * a->r, rows, a->r, 0);
-    SMM_PREFETCH(a->v + (token * a->g + g) * a->d, a->g * a->d, rows, a->d, 0);
-    SMM_PREFETCH(a->q + (token * a->h + g * per_group) * a->r, a->h * a->r, rows, a->r, 0);
-    SMM_PREFETCH(a->o + (token * a->h + g * per_group) * a->d, a->h * a->d, rows, a->d, 1);
+    SMM_PREFETCH(ida_act_real(a->k) + (token * a->g + g) * a->r, a->g * a->r, rows, a->r, 0);
+    SMM_PREFETCH(ida_act_real(a->v) + (token * a->g + g) * a->d, a->g * a->d, rows, a->d, 0);
+    SMM_PREFETCH(ida_act_real(a->q) + (token * a->h + g * per_group) * a->r, a->h * a->r, rows, a->r, 0);
+    SMM_PREFETCH(ida_act_real(a->o) + (token * a->h + g * per_group) * a->d, a->h * a->d, rows, a->d, 1);
 }
 
 /* o of one chunk of one head. x: X~ before the chunk, NULL = zero. */
@@ -66,7 +66,7 @@ static void chunk_output(const scratch *w, const job *j, const mix_table *t, int
     const mix_dims *n = &j->plan.n;
     const int64_t pad = mix_rows_mr(rows), has_state = x != NULL;
     smm_term terms[2];
-    smm_pack(w->q, n->ldr, a->q + (token * a->h + h) * a->r, a->h * a->r, rows, a->r, pad);
+    smm_pack(w->q, n->ldr, ida_act_real(a->q) + (token * a->h + h) * a->r, a->h * a->r, rows, a->r, pad);
     /* S = tril(Q K^T);  T = S F~ + Q X~_k;  a = E T */
     terms[0] = mix_term(w->q, n->ldr, 1, w->kt, n->ldc, a->r, SMM_FULL);
     smm_lower(w->s, n->ldc, pad, terms, 1);
@@ -84,7 +84,7 @@ static void chunk_output(const scratch *w, const job *j, const mix_table *t, int
     terms[0] = mix_term(w->p, n->ldc, 1, w->v, n->ldd, rows, SMM_LOWER);
     terms[1] = mix_term(w->c, n->ldm, 1, has_state ? x + n->rp * n->ldm : NULL, n->ldd, n->m2, SMM_FULL);
     smm(w->o, n->ldd, pad, n->dp, false, terms, 1 + (int)has_state);
-    smm_copy_out(a->o + (token * a->h + h) * a->d, a->h * a->d, w->o, n->ldd, rows, a->d, false);
+    smm_copy_out(ida_act_real(a->o) + (token * a->h + h) * a->d, a->h * a->d, w->o, n->ldd, rows, a->d, false);
 }
 
 /* part = F~^T Z of the packed chunk, both halves. */

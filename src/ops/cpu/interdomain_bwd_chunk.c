@@ -46,20 +46,20 @@ int64_t IDA_CPU(bwd_work_layout)(bwd_work *w, float *at, const mix_dims *n) {
 void IDA_CPU(bwd_pack)(const bwd_work *w, const bwd_call *c, int64_t g, int64_t token, int64_t rows) {
     const ida_interdomain_args *a = c->a;
     const mix_dims *n = &c->plan.n;
-    smm_pack_t(w->kt, n->ldc, a->k + (token * a->g + g) * a->r, a->g * a->r, rows, a->r, smm_pad(rows));
-    smm_pack_t(w->vt, n->ldc, a->v + (token * a->g + g) * a->d, a->g * a->d, rows, a->d, smm_pad(rows));
+    smm_pack_t(w->kt, n->ldc, ida_act_real(a->k) + (token * a->g + g) * a->r, a->g * a->r, rows, a->r, smm_pad(rows));
+    smm_pack_t(w->vt, n->ldc, ida_act_real(a->v) + (token * a->g + g) * a->d, a->g * a->d, rows, a->d, smm_pad(rows));
 }
 
 void IDA_CPU(bwd_prefetch)(const bwd_call *c, int64_t g, int64_t token, int64_t rows, const float *x) {
     const ida_interdomain_args *a = c->a;
     const mix_dims *n = &c->plan.n;
     const int64_t head = token * a->h + g * (a->h / a->g);
-    SMM_PREFETCH(a->k + (token * a->g + g) * a->r, a->g * a->r, rows, a->r, 0);
-    SMM_PREFETCH(a->v + (token * a->g + g) * a->d, a->g * a->d, rows, a->d, 0);
+    SMM_PREFETCH(ida_act_real(a->k) + (token * a->g + g) * a->r, a->g * a->r, rows, a->r, 0);
+    SMM_PREFETCH(ida_act_real(a->v) + (token * a->g + g) * a->d, a->g * a->d, rows, a->d, 0);
     if (!x) return;
     SMM_PREFETCH(x, n->ldm, n->wp, n->m2, 0);
-    SMM_PREFETCH(a->q + head * a->r, a->h * a->r, rows, a->r, 0);
-    SMM_PREFETCH(c->gr->dout + head * a->d, a->h * a->d, rows, a->d, 0);
+    SMM_PREFETCH(ida_act_real(a->q) + head * a->r, a->h * a->r, rows, a->r, 0);
+    SMM_PREFETCH(ida_act_real(c->gr->dout) + head * a->d, a->h * a->d, rows, a->d, 0);
 }
 
 /* moment (+)= sum_i (i - k) times the product named below, and dx_i <- dx_i E_i or dx_i conj(E_i):
@@ -127,8 +127,8 @@ static void head_local(const bwd_work *w, const bwd_call *c, const mix_table *t,
     const int with_x = x ? 2 : 1;
     const float *xv = x ? x + n->rp * ldm : NULL;
     smm_term u[2];
-    smm_pack(w->q, ldr, a->q + (token * a->h + h) * a->r, a->h * a->r, rows, a->r, pad);
-    smm_pack(w->o, ldd, c->gr->dout + (token * a->h + h) * a->d, a->h * a->d, rows, a->d, pad);
+    smm_pack(w->q, ldr, ida_act_real(a->q) + (token * a->h + h) * a->r, a->h * a->r, rows, a->r, pad);
+    smm_pack(w->o, ldd, ida_act_real(c->gr->dout) + (token * a->h + h) * a->d, a->h * a->d, rows, a->d, pad);
     /* forward again: S, a, B, P */
     u[0] = mix_term(w->q, ldr, 1, w->kt, ldc, a->r, SMM_FULL);
     smm_lower(w->s, ldc, pad, u, 1);
@@ -173,7 +173,7 @@ static void head_local(const bwd_work *w, const bwd_call *c, const mix_table *t,
     if (loc) smm(loc, ldm, n->rp, n->m2, add, u, 1);
     u[0] = mix_term(w->dp, 1, ldc, w->q, ldr, rows, SMM_UPPER);
     smm(kv->dk, ldr, pad, n->rp, add, u, 1);
-    smm_copy_out(c->gr->dq + (token * a->h + h) * a->r, a->h * a->r, w->dq, ldr, rows, a->r, false);
+    smm_copy_out(ida_act_real(c->gr->dq) + (token * a->h + h) * a->r, a->h * a->r, w->dq, ldr, rows, a->r, false);
 }
 
 void IDA_CPU(bwd_local)(const bwd_work *w, const bwd_call *c, int64_t g, int64_t token, int64_t rows, const float *x, float *loc,
@@ -182,7 +182,7 @@ void IDA_CPU(bwd_local)(const bwd_work *w, const bwd_call *c, int64_t g, int64_t
     const mix_dims *n = &c->plan.n;
     const mix_table *t = c->plan.tables + g;
     const int64_t per_group = a->h / a->g;
-    smm_pack(w->k, n->ldr, a->k + (token * a->g + g) * a->r, a->g * a->r, rows, a->r, smm_pad(rows));
+    smm_pack(w->k, n->ldr, ida_act_real(a->k) + (token * a->g + g) * a->r, a->g * a->r, rows, a->r, smm_pad(rows));
     if (x) smm_transpose(w->xk, n->ldr, x, n->ldm, n->rp, n->m2);
     for (int64_t h = 0; h < per_group; h++) head_local(w, c, t, g * per_group + h, token, rows, x, loc, rec, kv, h > 0);
     table_moments(rec->local0, rec->local1, w->df, t, n, rows);
@@ -212,8 +212,8 @@ void IDA_CPU(bwd_state)(const bwd_work *w, const bwd_call *c, int64_t g, int64_t
 void IDA_CPU(bwd_copy_kv)(const bwd_call *c, int64_t g, int64_t token, int64_t rows, const bwd_kv *kv) {
     const ida_interdomain_args *a = c->a;
     const mix_dims *n = &c->plan.n;
-    smm_copy_out(c->gr->dk + (token * a->g + g) * a->r, a->g * a->r, kv->dk, n->ldr, rows, a->r, false);
-    smm_copy_out(c->gr->dv + (token * a->g + g) * a->d, a->g * a->d, kv->dv, n->ldd, rows, a->d, false);
+    smm_copy_out(ida_act_real(c->gr->dk) + (token * a->g + g) * a->r, a->g * a->r, kv->dk, n->ldr, rows, a->r, false);
+    smm_copy_out(ida_act_real(c->gr->dv) + (token * a->g + g) * a->d, a->g * a->d, kv->dv, n->ldd, rows, a->d, false);
 }
 
 void IDA_CPU(bwd_part)(float *part, const bwd_work *w, const bwd_call *c, int64_t g, int64_t rows) {

@@ -98,8 +98,9 @@ static void step_task(void *arg, int64_t task, int worker) {
           *coef = score + 2 * mp;
     float *re = a->state_in.re + s * a->state_in.stride + g * m * width,
           *im = a->state_in.im + s * a->state_in.stride + g * m * width;
-    const float *k = a->k + (s * a->g + g) * a->r, *v = a->v + (s * a->g + g) * a->d, *q = a->q + (s * a->h + g * heads) * a->r;
-    float *o = a->o + (s * a->h + g * heads) * a->d;
+    const float *k = ida_act_real(a->k) + (s * a->g + g) * a->r, *v = ida_act_real(a->v) + (s * a->g + g) * a->d,
+                *q = ida_act_real(a->q) + (s * a->h + g * heads) * a->r;
+    float *o = ida_act_real(a->o) + (s * a->h + g * heads) * a->d;
     for (int64_t i = 0; i < m; i++) {
         const step_mode md = step_mode_of(p, g * m + i);
         float *at = sum + i * IDA_VL;

@@ -138,9 +138,12 @@ static void small_rows(void *arg, int64_t task, int worker) {
     }
 }
 
-ida_status IDA_CPU(linear_fwd)(const ida_device *dev, float *y, const float *x, const float *w, const float *c,
-                               int64_t n, int64_t in, int64_t out) {
+ida_status IDA_CPU(linear_fwd)(const ida_device *dev, ida_act *ya, const ida_act *xa, const ida_matrix *wm, const ida_act *ca,
+                               int64_t n) {
     (void)dev;
+    float *y = ida_act_real(ya);
+    const float *x = ida_act_real(xa), *w = ida_matrix_as(wm, IDA_TYPE_F32), *c = ida_act_real(ca);
+    const int64_t in = wm->cols, out = wm->rows;
     if (n == 0) return IDA_OK;
     IDA_TRY(check_sizes(n, in, out));
     linear_args a = {.y = y, .x = x, .w = w, .c = c, .n = n, .in = in, .out = out};
@@ -156,9 +159,12 @@ ida_status IDA_CPU(linear_fwd)(const ida_device *dev, float *y, const float *x, 
 }
 
 /* y = x W^T:  dx = dy W,  dW = dy^T x. */
-ida_status IDA_CPU(linear_bwd)(const ida_device *dev, float *dx, float *dw, const float *dy, const float *x, const float *w,
-                               int64_t n, int64_t in, int64_t out, bool add) {
+ida_status IDA_CPU(linear_bwd)(const ida_device *dev, ida_act *dxa, float *dw, const ida_act *dya, const ida_act *xa,
+                               const ida_matrix *wm, int64_t n, bool add) {
     (void)dev;
+    float *dx = ida_act_real(dxa);
+    const float *dy = ida_act_real(dya), *x = ida_act_real(xa), *w = ida_matrix_as(wm, IDA_TYPE_F32);
+    const int64_t in = wm->cols, out = wm->rows;
     if (n == 0) return IDA_OK;
     IDA_TRY(check_sizes(n, in, out));
     linear_args a = {.dx = dx, .dw = dw, .dy = dy, .x = x, .w = w, .n = n, .in = in, .out = out, .add = add};

@@ -30,9 +30,11 @@ static void fwd_rows(void *arg, int64_t task, int worker) {
     }
 }
 
-ida_status IDA_CPU(rmsnorm_fwd)(const ida_device *dev, float *y, float *rstd, const float *x, const float *g, int64_t n,
+ida_status IDA_CPU(rmsnorm_fwd)(const ida_device *dev, ida_act *ya, float *rstd, const ida_act *xa, const float *g, int64_t n,
                                 int64_t d, double eps) {
     (void)dev;
+    float *y = ida_act_real(ya);
+    const float *x = ida_act_real(xa);
     assert(eps >= IDA_LEAST_EPS);
     rmsnorm_args a = {.y = y, .rstd = rstd, .x = x, .g = g, .n = n, .d = d, .rows = ida_task_rows(d), .eps = eps};
     ida_parallel(ida_div_up(n, a.rows), fwd_rows, &a);
@@ -68,9 +70,11 @@ static void bwd_rows(void *arg, int64_t task, int worker) {
     for (int64_t t = task * a->rows; t < end; t++) bwd_row(a->dx + t * d, dg, a->dy + t * d, a->x + t * d, a->g, a->saved[t], d);
 }
 
-ida_status IDA_CPU(rmsnorm_bwd)(const ida_device *dev, float *dx, float *dg, const float *dy, const float *x, const float *g,
-                                const float *rstd, int64_t n, int64_t d) {
+ida_status IDA_CPU(rmsnorm_bwd)(const ida_device *dev, ida_act *dxa, float *dg, const ida_act *dya, const ida_act *xa,
+                                const float *g, const float *rstd, int64_t n, int64_t d) {
     (void)dev;
+    float *dx = ida_act_real(dxa);
+    const float *dy = ida_act_real(dya), *x = ida_act_real(xa);
     if (n == 0) return IDA_OK;
     rmsnorm_args a = {.dx = dx, .dy = dy, .x = x, .g = g, .saved = rstd, .n = n, .d = d, .rows = ida_sum_rows(n, d)};
     int64_t blocks = ida_div_up(n, a.rows);

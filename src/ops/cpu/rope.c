@@ -78,9 +78,11 @@ static void fill_fine(double *fine, const double *freq, int64_t half) {
     }
 }
 
-ida_status IDA_CPU(rope)(const ida_device *dev, float *y, const float *x, const ida_seqs *seqs, int64_t h, int64_t d,
+ida_status IDA_CPU(rope)(const ida_device *dev, ida_act *ya, const ida_act *xa, const ida_seqs *seqs, int64_t h, int64_t d,
                          double theta, int sign) {
     (void)dev;
+    float *y = ida_act_real(ya);
+    const float *x = ida_act_real(xa);
     assert(d % 2 == 0);
     int64_t half = d / 2;
     int64_t *first = NULL;

@@ -53,8 +53,8 @@ static cols cols_of(const job *j, int64_t run) {
                   .n = width - from < COLS ? width - from : COLS,
                   .stride = a->h * width,
                   .base = base,
-                  .z = (key ? a->k : a->v) + base,
-                  .dz = j->gr ? (key ? j->gr->dk : j->gr->dv) + base : NULL};
+                  .z = ida_act_real(key ? a->k : a->v) + base,
+                  .dz = j->gr ? ida_act_real(key ? j->gr->dk : j->gr->dv) + base : NULL};
 }
 
 static void head_task(void *arg, int64_t h, int worker) {
@@ -204,7 +204,8 @@ static void fwd_task(void *arg, int64_t run, int worker) {
         u[0] = mix_term(t->k, j->ldc, 1, w.z, LDX, rows, SMM_LOWER);
         u[1] = mix_term(t->d, j->ldm, 1, w.x, LDX, j->m2, SMM_FULL);
         smm(w.y, LDX, mix_rows_mr(rows), COLS, false, u, i == 0 && !a->state_in.re ? 1 : 2);
-        smm_copy_out(a->y + ((j->seqs->cu[c.seq] + i) * a->h + c.head) * width + c.at, a->h * width, w.y, LDX, rows, c.n, false);
+        smm_copy_out(ida_act_real(a->y) + ((j->seqs->cu[c.seq] + i) * a->h + c.head) * width + c.at, a->h * width, w.y, LDX, rows,
+                     c.n, false);
         if (i + rows < len || a->state_out.re) advance(&w, j, t, rows);
     }
     state_store(w.x, j, &a->state_out, &c);
@@ -283,7 +284,7 @@ static void chunk_bwd(const scratch *w, const job *j, const table *t, const cols
     const int64_t m = a->m, width = a->r + a->d, pad = mix_rows_mr(rows), ld = j->ldm;
     smm_term u[2];
     pack(w->z, c->z + i * c->stride, c->stride, rows, c->n);
-    pack(w->dy, j->gr->dy + ((j->seqs->cu[c->seq] + i) * a->h + c->head) * width + c->at, a->h * width, rows, c->n);
+    pack(w->dy, ida_act_real(j->gr->dy) + ((j->seqs->cu[c->seq] + i) * a->h + c->head) * width + c->at, a->h * width, rows, c->n);
     smm_transpose(w->zt, j->ldc, w->z, LDX, smm_pad(rows), COLS);
     smm_transpose(w->xt, ld, w->x, LDX, j->m2, COLS);
     smm_transpose(w->dxt, ld, w->dx, LDX, j->m2, COLS);
@@ -429,10 +430,11 @@ static void step_task(void *arg, int64_t task, int worker) {
     const step_job *j = arg;
     const ida_s4d_args *a = j->a;
     const int64_t s = task / a->h, h = task % a->h, m = a->m, width = a->r + a->d, at = s * a->state_in.stride + h * m * width;
-    float *re = a->state_in.re + at, *im = a->state_in.im + at, *y = a->y + (s * a->h + h) * width;
+    float *re = a->state_in.re + at, *im = a->state_in.im + at, *y = ida_act_real(a->y) + (s * a->h + h) * width;
+    const float *k = ida_act_real(a->k) + (s * a->h + h) * a->r, *v = ida_act_real(a->v) + (s * a->h + h) * a->d;
     const float *cr = j->prep->g_re + h * m, *ci = j->prep->g_im + h * m;
-    step_values(y, re, im, a->k + (s * a->h + h) * a->r, j->prep, h * m, cr, ci, m, width, a->r, true);
-    step_values(y + a->r, re + a->r, im + a->r, a->v + (s * a->h + h) * a->d, j->prep, h * m, cr, ci, m, width, a->d, true);
+    step_values(y, re, im, k, j->prep, h * m, cr, ci, m, width, a->r, true);
+    step_values(y + a->r, re + a->r, im + a->r, v, j->prep, h * m, cr, ci, m, width, a->d, true);
 }
 
 ida_status IDA_CPU(s4d_step)(const ida_device *dev, const ida_s4d_args *a, const ida_ssm_prep *prep, int64_t n_seq) {

@@ -19,8 +19,10 @@ static void fwd_block(void *arg, int64_t task, int worker) {
     if (i < end) vf_store_n(a->y + i, vf_silu(vf_load_n(a->g + i, end - i)) * vf_load_n(a->u + i, end - i), end - i);
 }
 
-ida_status IDA_CPU(swiglu_fwd)(const ida_device *dev, float *y, const float *g, const float *u, int64_t n) {
+ida_status IDA_CPU(swiglu_fwd)(const ida_device *dev, ida_act *ya, const ida_act *ga, const ida_act *ua, int64_t n) {
     (void)dev;
+    float *y = ida_act_real(ya);
+    const float *g = ida_act_real(ga), *u = ida_act_real(ua);
     swiglu_args a = {.y = y, .g = g, .u = u, .n = n};
     ida_parallel(ida_div_up(n, TASK), fwd_block, &a);
     return IDA_OK;
@@ -51,9 +53,11 @@ static void bwd_block(void *arg, int64_t task, int worker) {
     }
 }
 
-ida_status IDA_CPU(swiglu_bwd)(const ida_device *dev, float *dg, float *du, const float *dy, const float *g, const float *u,
-                               int64_t n) {
+ida_status IDA_CPU(swiglu_bwd)(const ida_device *dev, ida_act *dga, ida_act *dua, const ida_act *dya, const ida_act *ga,
+                               const ida_act *ua, int64_t n) {
     (void)dev;
+    float *dg = ida_act_real(dga), *du = ida_act_real(dua);
+    const float *dy = ida_act_real(dya), *g = ida_act_real(ga), *u = ida_act_real(ua);
     swiglu_args a = {.dg = dg, .du = du, .dy = dy, .g = g, .u = u, .n = n};
     ida_parallel(ida_div_up(n, TASK), bwd_block, &a);
     return IDA_OK;

@@ -7,7 +7,7 @@
 #define TEXT(x) TEXT_(x)
 
 static ida_ops ops;
-static const ida_device device = {.ops = &ops, .name = "cpu-" TEXT(IDA_ISA_NAME), .act_size = sizeof(float)};
+static const ida_device device = {.ops = &ops, .name = "cpu-" TEXT(IDA_ISA_NAME), .act_type = IDA_TYPE_F32};
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void fill(void) {

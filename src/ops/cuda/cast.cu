@@ -41,13 +41,13 @@ template <class To, class From> ida_status run(const ida_device *dev, To *y, con
 
 } // namespace
 
-ida_status ida_cuda_to_act(const ida_device *dev, act *y, const real *x, int64_t n) {
+ida_status ida_cuda_to_act(const ida_device *dev, ida_act *y, const real *x, int64_t n) {
     ida_status st = IDA_OK;
     IDA_CUDA_ACT(dev, T, st = run(dev, (T *)(void *)y, x, n, "to_act"));
     return st;
 }
 
-ida_status ida_cuda_from_act(const ida_device *dev, real *y, const act *x, int64_t n) {
+ida_status ida_cuda_from_act(const ida_device *dev, real *y, const ida_act *x, int64_t n) {
     ida_status st = IDA_OK;
     IDA_CUDA_ACT(dev, T, st = run(dev, y, (const T *)(const void *)x, n, "from_act"));
     return st;

@@ -187,12 +187,12 @@ template <class T, int THREADS> ida_status launch(const ida_device *dev, float *
 
 } // namespace
 
-ida_status ida_cuda_cross_entropy(const ida_device *dev, real *losses, act *logits, const int32_t *targets, int64_t n,
+ida_status ida_cuda_cross_entropy(const ida_device *dev, real *losses, ida_act *logits, const int32_t *targets, int64_t n,
                                   int64_t vocab, double scale) {
     ida_status st = IDA_OK;
     assert(vocab <= INT_MAX && n <= INT_MAX);
     if (n == 0) return IDA_OK;
-    const bool narrow = vocab * dev->act_size <= NARROW_BYTES;
+    const bool narrow = ida_act_bytes(dev, vocab) <= NARROW_BYTES;
     if (narrow) IDA_CUDA_ACT(dev, T, st = launch<T, NARROW>(dev, losses, (T *)(void *)logits, targets, n, vocab, scale));
     else IDA_CUDA_ACT(dev, T, st = launch<T, WIDE>(dev, losses, (T *)(void *)logits, targets, n, vocab, scale));
     return st;

@@ -338,7 +338,7 @@ ida_status ida_cuda_open(int ordinal, ida_dtype dtype, const ida_device **out) {
     }
     const bool bf16 = dtype == IDA_BF16;
     c->base = (ida_device){
-        .ops = ida_cuda_op_table, .name = bf16 ? "cuda-bf16" : "cuda-f32", .act_size = bf16 ? 2 : 4, .memory = &memory};
+        .ops = ida_cuda_op_table, .name = bf16 ? "cuda-bf16" : "cuda-f32", .act_type = (ida_type)dtype, .memory = &memory};
     c->ordinal = ordinal;
     c->sms = prop.multiProcessorCount, c->most_shared = (int)prop.sharedMemPerBlockOptin;
     c->bf16 = bf16;

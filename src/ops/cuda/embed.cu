@@ -217,14 +217,15 @@ ida_status run_bwd(const ida_device *dev, float *dtable, const int32_t *ids, con
 
 } // namespace
 
-ida_status ida_cuda_embed_fwd(const ida_device *dev, act *y, const int32_t *ids, const act *table, int64_t n, int64_t d) {
+ida_status ida_cuda_embed_fwd(const ida_device *dev, ida_act *y, const int32_t *ids, const ida_matrix *table, int64_t n) {
+    const void *rows = ida_matrix_as(table, dev->act_type);
     if (n == 0) return IDA_OK;
-    IDA_CUDA_ACT(dev, T, launch_fwd(dev, (T *)(void *)y, ids, (const T *)(const void *)table, n, d));
+    IDA_CUDA_ACT(dev, T, launch_fwd(dev, (T *)(void *)y, ids, (const T *)rows, n, table->cols));
     return IDA_CUDA_LAUNCHED("embed_fwd");
 }
 
-ida_status ida_cuda_embed_bwd(const ida_device *dev, real *dtable, const int32_t *ids, const act *dy, int64_t n, int64_t vocab,
-                              int64_t d) {
+ida_status ida_cuda_embed_bwd(const ida_device *dev, real *dtable, const int32_t *ids, const ida_act *dy, int64_t n,
+                              int64_t vocab, int64_t d) {
     ida_status st = IDA_OK;
     assert(vocab <= (int64_t)INT_MAX + 1);
     IDA_FAIL_IF(n > INT_MAX - WINDOW, IDA_E_UNSUPPORTED, "embed_bwd: %lld tokens in one batch, at most %d: use smaller batches",

@@ -279,8 +279,8 @@ template <class T> ida_status run_bwd(const ida_device *dev, T *dx, float *dg, c
 
 } // namespace
 
-ida_status ida_cuda_rmsnorm_fwd(const ida_device *dev, act *y, real *rstd, const act *x, const real *g, int64_t n, int64_t d,
-                                double eps) {
+ida_status ida_cuda_rmsnorm_fwd(const ida_device *dev, ida_act *y, real *rstd, const ida_act *x, const real *g, int64_t n,
+                                int64_t d, double eps) {
     assert(n <= INT_MAX && eps >= IDA_LEAST_EPS);
     if (n == 0) return IDA_OK;
     IDA_CUDA_ACT(
@@ -289,8 +289,8 @@ ida_status ida_cuda_rmsnorm_fwd(const ida_device *dev, act *y, real *rstd, const
     return IDA_CUDA_LAUNCHED("rmsnorm_fwd");
 }
 
-ida_status ida_cuda_rmsnorm_bwd(const ida_device *dev, act *dx, real *dg, const act *dy, const act *x, const real *g,
-                                const real *rstd, int64_t n, int64_t d) {
+ida_status ida_cuda_rmsnorm_bwd(const ida_device *dev, ida_act *dx, real *dg, const ida_act *dy, const ida_act *x,
+                                const real *g, const real *rstd, int64_t n, int64_t d) {
     ida_status st = IDA_OK;
     if (n == 0) return IDA_OK;
     IDA_CUDA_ACT(dev, T,

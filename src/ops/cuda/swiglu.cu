@@ -95,14 +95,15 @@ template <class T> void launch_bwd(T *dg, T *du, const T *dy, const T *g, const 
 
 } // namespace
 
-ida_status ida_cuda_swiglu_fwd(const ida_device *dev, act *y, const act *g, const act *u, int64_t n) {
+ida_status ida_cuda_swiglu_fwd(const ida_device *dev, ida_act *y, const ida_act *g, const ida_act *u, int64_t n) {
     if (n == 0) return IDA_OK;
     IDA_CUDA_ACT(dev, T,
                  launch_fwd(dev, (T *)(void *)y, (const T *)(const void *)g, (const T *)(const void *)u, n));
     return IDA_CUDA_LAUNCHED("swiglu_fwd");
 }
 
-ida_status ida_cuda_swiglu_bwd(const ida_device *dev, act *dg, act *du, const act *dy, const act *g, const act *u, int64_t n) {
+ida_status ida_cuda_swiglu_bwd(const ida_device *dev, ida_act *dg, ida_act *du, const ida_act *dy, const ida_act *g,
+                               const ida_act *u, int64_t n) {
     if (n == 0) return IDA_OK;
     IDA_CUDA_ACT(dev, T,
                  launch_bwd((T *)(void *)dg, (T *)(void *)du, (const T *)(const void *)dy, (const T *)(const void *)g,

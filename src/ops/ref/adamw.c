@@ -7,6 +7,7 @@
 ida_status IDA_REF(adamw)(const ida_device *dev, real *p, real *m, real *v, const real *g, int64_t n, const ida_adamw_args *a) {
     (void)dev;
     assert(a->t >= 1 && a->eps >= IDA_LEAST_EPS);
+    real *w = ida_act_real(a->w);
     double c1 = 1.0 - pow(a->beta1, (double)a->t), c2 = 1.0 - pow(a->beta2, (double)a->t);
     for (int64_t i = 0; i < n; i++) {
         double gi = a->gscale * (double)g[i];
@@ -16,7 +17,7 @@ ida_status IDA_REF(adamw)(const ida_device *dev, real *p, real *m, real *v, cons
         m[i] = (real)mi;
         v[i] = (real)vi;
         p[i] = (real)(pi - a->lr * (mi / c1 / (sqrt(vi / c2) + a->eps) + a->weight_decay * pi));
-        if (a->w) a->w[i] = p[i];
+        if (w) w[i] = p[i];
     }
     return IDA_OK;
 }

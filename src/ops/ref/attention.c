@@ -39,28 +39,31 @@ ida_status IDA_REF(attention_fwd)(const ida_device *dev, const ida_attention_arg
     assert(a->h % a->g == 0);
     int64_t h = a->h, g = a->g, d = a->d, row = g * d;
     bool cached = a->k_cache != NULL;
+    const real *q = ida_act_real(a->q), *new_k = ida_act_real(a->k), *new_v = ida_act_real(a->v);
+    real *o = ida_act_real(a->o);
     double *p = NULL, *acc = NULL;
     ida_status st = IDA_OK;
     IDA_TRY_GOTO(IDA_ALLOC(p, max_len(seqs, cached), "attention scores"));
     IDA_TRY_GOTO(IDA_ALLOC(acc, d, "attention row"));
     for (int64_t s = 0; s < seqs->n; s++) {
         int64_t begin = seqs->cu[s], len = seqs->cu[s + 1] - begin, past = cached && seqs->pos0 ? seqs->pos0[s] : 0;
-        const real *k = a->k + begin * row, *v = a->v + begin * row;
+        const real *k = new_k + begin * row, *v = new_v + begin * row;
         if (cached && len > 0) {
-            memcpy(a->k_cache[s] + past * row, k, (size_t)(len * row) * sizeof *k);
-            memcpy(a->v_cache[s] + past * row, v, (size_t)(len * row) * sizeof *v);
-            k = a->k_cache[s];
-            v = a->v_cache[s];
+            real *k_cache = ida_act_real(a->k_cache[s]), *v_cache = ida_act_real(a->v_cache[s]);
+            memcpy(k_cache + past * row, k, (size_t)(len * row) * sizeof *k);
+            memcpy(v_cache + past * row, v, (size_t)(len * row) * sizeof *v);
+            k = k_cache;
+            v = v_cache;
         }
         for (int64_t t = 0; t < len; t++)
             for (int64_t j = 0; j < h; j++) {
                 int64_t at = (begin + t) * h + j, kv = j / (h / g) * d;
-                double lse = softmax_row(p, a->q + at * d, k + kv, past + t + 1, row, d);
+                double lse = softmax_row(p, q + at * d, k + kv, past + t + 1, row, d);
                 if (a->lse) a->lse[at] = (real)lse;
                 for (int64_t i = 0; i < d; i++) acc[i] = 0.0;
                 for (int64_t u = 0; u <= past + t; u++)
                     for (int64_t i = 0; i < d; i++) acc[i] += p[u] * (double)v[u * row + kv + i];
-                for (int64_t i = 0; i < d; i++) a->o[at * d + i] = (real)acc[i];
+                for (int64_t i = 0; i < d; i++) o[at * d + i] = (real)acc[i];
             }
     }
 out:
@@ -93,9 +96,11 @@ static void query_bwd(double *p, double *dp, double *dk, double *dv, real *dq, c
     }
 }
 
-ida_status IDA_REF(attention_bwd)(const ida_device *dev, real *dq, real *dk, real *dv, const real *dout,
+ida_status IDA_REF(attention_bwd)(const ida_device *dev, ida_act *dqa, ida_act *dka, ida_act *dva, const ida_act *douta,
                                   const ida_attention_args *a, const ida_seqs *seqs) {
     (void)dev;
+    real *dq = ida_act_real(dqa), *dk = ida_act_real(dka), *dv = ida_act_real(dva);
+    const real *dout = ida_act_real(douta), *q = ida_act_real(a->q), *k = ida_act_real(a->k), *v = ida_act_real(a->v);
     assert(a->h % a->g == 0 && !a->k_cache);
     int64_t h = a->h, g = a->g, d = a->d, row = g * d, longest = max_len(seqs, false);
     double *p = NULL, *sum = NULL;
@@ -108,8 +113,8 @@ ida_status IDA_REF(attention_bwd)(const ida_device *dev, real *dq, real *dk, rea
         for (int64_t t = 0; t < len; t++)
             for (int64_t j = 0; j < h; j++) {
                 int64_t at = ((begin + t) * h + j) * d, kv = j / (h / g) * d;
-                query_bwd(p, p + longest, sum + kv, sum + size + kv, dq + at, a->q + at, a->k + begin * row + kv,
-                          a->v + begin * row + kv, dout + at, t + 1, row, d);
+                query_bwd(p, p + longest, sum + kv, sum + size + kv, dq + at, q + at, k + begin * row + kv,
+                          v + begin * row + kv, dout + at, t + 1, row, d);
             }
         for (int64_t i = 0; i < size; i++) {
             dk[begin * row + i] = (real)sum[i];

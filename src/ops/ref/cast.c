@@ -3,14 +3,16 @@
 
 #include <string.h>
 
-ida_status IDA_REF(to_act)(const ida_device *dev, act *y, const real *x, int64_t n) {
+ida_status IDA_REF(to_act)(const ida_device *dev, ida_act *ya, const real *x, int64_t n) {
     (void)dev;
+    real *y = ida_act_real(ya);
     if (n > 0) memcpy(y, x, (size_t)n * sizeof *y);
     return IDA_OK;
 }
 
-ida_status IDA_REF(from_act)(const ida_device *dev, real *y, const act *x, int64_t n) {
+ida_status IDA_REF(from_act)(const ida_device *dev, real *y, const ida_act *xa, int64_t n) {
     (void)dev;
+    const real *x = ida_act_real(xa);
     if (n > 0) memcpy(y, x, (size_t)n * sizeof *y);
     return IDA_OK;
 }

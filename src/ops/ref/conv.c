@@ -11,9 +11,11 @@ static double input_at(const real *x, const real *state, int64_t t, int64_t d, i
     return state ? (double)state[(t + 3) * d + c] : 0.0;
 }
 
-ida_status IDA_REF(conv_fwd)(const ida_device *dev, real *y, real *state_out, const real *x, const real *w, const real *b,
-                             const real *state_in, int64_t stride, const ida_seqs *seqs, int64_t d) {
+ida_status IDA_REF(conv_fwd)(const ida_device *dev, ida_act *ya, real *state_out, const ida_act *xa, const real *w,
+                             const real *b, const real *state_in, int64_t stride, const ida_seqs *seqs, int64_t d) {
     (void)dev;
+    real *y = ida_act_real(ya);
+    const real *x = ida_act_real(xa);
     assert(stride >= 3 * d || (!state_in && !state_out));
     for (int64_t s = 0; s < seqs->n; s++) {
         int64_t len = seqs->cu[s + 1] - seqs->cu[s];
@@ -34,7 +36,8 @@ ida_status IDA_REF(conv_fwd)(const ida_device *dev, real *y, real *state_out, co
 }
 
 /* Gradient of the input at time u >= -3: every later output that saw it, and its place in the final state. */
-static double input_grad(const ida_conv_bwd_args *a, const real *dy, const real *dstate_out, int64_t len, int64_t u, int64_t c) {
+static double input_grad(const ida_conv_bwd_args *a, const real *dy, const real *dstate_out, int64_t len, int64_t u,
+                         int64_t c) {
     double g = 0.0;
     for (int64_t k = 0; k < 4; k++) {
         int64_t t = u + 3 - k; /* y_t = b + sum_k w_k x_{t-3+k} */
@@ -52,7 +55,8 @@ ida_status IDA_REF(conv_bwd)(const ida_device *dev, const ida_conv_bwd_args *a, 
     IDA_TRY(IDA_CALLOC(sum, d * 5, "conv_bwd parameter gradients"));
     for (int64_t s = 0; s < seqs->n; s++) {
         int64_t len = seqs->cu[s + 1] - seqs->cu[s];
-        const real *x = a->x + seqs->cu[s] * d, *dy = a->dy + seqs->cu[s] * d;
+        const real *x = ida_act_real(a->x) + seqs->cu[s] * d, *dy = ida_act_real(a->dy) + seqs->cu[s] * d;
+        real *dx = ida_act_real(a->dx) + seqs->cu[s] * d;
         const real *in = a->state_in ? a->state_in + s * a->stride : NULL;
         const real *dso = a->dstate_out ? a->dstate_out + s * a->stride : NULL;
         for (int64_t c = 0; c < d; c++) {
@@ -60,7 +64,7 @@ ida_status IDA_REF(conv_bwd)(const ida_device *dev, const ida_conv_bwd_args *a, 
                 double g = (double)dy[t * d + c];
                 for (int64_t k = 0; k < 4; k++) sum[c * 4 + k] += g * input_at(x, in, t - 3 + k, d, c);
                 sum[4 * d + c] += g;
-                a->dx[(seqs->cu[s] + t) * d + c] = (real)input_grad(a, dy, dso, len, t, c);
+                dx[t * d + c] = (real)input_grad(a, dy, dso, len, t, c);
             }
             for (int64_t j = 0; a->dstate_in && j < 3; j++)
                 a->dstate_in[s * a->stride + j * d + c] = (real)input_grad(a, dy, dso, len, j - 3, c);

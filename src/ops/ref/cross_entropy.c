@@ -4,9 +4,10 @@
 #include <assert.h>
 #include <math.h>
 
-ida_status IDA_REF(cross_entropy)(const ida_device *dev, real *losses, real *logits, const int32_t *targets, int64_t n,
+ida_status IDA_REF(cross_entropy)(const ida_device *dev, real *losses, ida_act *logitsa, const int32_t *targets, int64_t n,
                                   int64_t vocab, double scale) {
     (void)dev;
+    real *logits = ida_act_real(logitsa);
     for (int64_t t = 0; t < n; t++) {
         real *row = logits + t * vocab;
         assert(targets[t] < vocab);

@@ -1,24 +1,28 @@
 /* embed.c - token embedding. Invariant: rows of one id are summed in token order, in double. */
-#include "ops/ops.h"
+#include "ops/ref/row.h"
 
 #include <assert.h>
 #include <string.h>
 
 #include "core/mem.h"
 
-ida_status IDA_REF(embed_fwd)(const ida_device *dev, real *y, const int32_t *ids, const real *table, int64_t n, int64_t d) {
+ida_status IDA_REF(embed_fwd)(const ida_device *dev, ida_act *ya, const int32_t *ids, const ida_matrix *table, int64_t n) {
     (void)dev;
+    real *y = ida_act_real(ya);
+    const int64_t d = table->cols;
     for (int64_t t = 0; t < n; t++) {
         assert(ids[t] >= 0);
-        memcpy(y + t * d, table + ids[t] * d, (size_t)d * sizeof *y);
+        const real *row = ida_matrix_row(table, ids[t], y + t * d);
+        if (row != y + t * d) memcpy(y + t * d, row, (size_t)d * sizeof *y);
     }
     return IDA_OK;
 }
 
 /* y_t = table[ids_t]:  dtable[v] += sum over t with ids_t = v of dy_t. */
-ida_status IDA_REF(embed_bwd)(const ida_device *dev, real *dtable, const int32_t *ids, const real *dy, int64_t n, int64_t vocab,
-                              int64_t d) {
+ida_status IDA_REF(embed_bwd)(const ida_device *dev, real *dtable, const int32_t *ids, const ida_act *dya, int64_t n,
+                              int64_t vocab, int64_t d) {
     (void)dev;
+    const real *dy = ida_act_real(dya);
     int64_t *next = NULL, *last = NULL; /* tokens of one id as a list: last[v] -> next[last] = first -> ... */
     double *sum = NULL;
     ida_status st = IDA_OK;

@@ -3,9 +3,11 @@
 
 #include <math.h>
 
-ida_status IDA_REF(featmap_fwd)(const ida_device *dev, real *y, real *rinv, const real *x, int64_t n, int64_t h, int64_t d,
-                                double eps) {
+ida_status IDA_REF(featmap_fwd)(const ida_device *dev, ida_act *ya, real *rinv, const ida_act *xa, int64_t n, int64_t h,
+                                int64_t d, double eps) {
     (void)dev;
+    real *y = ida_act_real(ya);
+    const real *x = ida_act_real(xa);
     for (int64_t row = 0; row < n * h; row++) {
         const real *xr = x + row * d;
         double s = 0.0;
@@ -21,9 +23,11 @@ ida_status IDA_REF(featmap_fwd)(const ida_device *dev, real *y, real *rinv, cons
 }
 
 /* y = s / r, r = sqrt(sum s^2 + eps):  ds = (dy - y (y.dy)) / r;  s = x sig(x):  dx = ds sig (1 + x (1 - sig)). */
-ida_status IDA_REF(featmap_bwd)(const ida_device *dev, real *dx, const real *dy, const real *x, const real *rinv, int64_t n,
-                                int64_t h, int64_t d) {
+ida_status IDA_REF(featmap_bwd)(const ida_device *dev, ida_act *dxa, const ida_act *dya, const ida_act *xa, const real *rinv,
+                                int64_t n, int64_t h, int64_t d) {
     (void)dev;
+    real *dx = ida_act_real(dxa);
+    const real *dy = ida_act_real(dya), *x = ida_act_real(xa);
     for (int64_t row = 0; row < n * h; row++) {
         const real *xr = x + row * d, *dyr = dy + row * d;
         double r = (double)rinv[row], dot = 0.0;

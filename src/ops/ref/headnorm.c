@@ -5,9 +5,11 @@
 
 #include "core/mem.h"
 
-ida_status IDA_REF(headnorm_fwd)(const ida_device *dev, real *y, real *rstd, const real *x, const real *g, const real *b,
-                                 int64_t n, int64_t h, int64_t d, double eps) {
+ida_status IDA_REF(headnorm_fwd)(const ida_device *dev, ida_act *ya, real *rstd, const ida_act *xa, const real *g,
+                                 const real *b, int64_t n, int64_t h, int64_t d, double eps) {
     (void)dev;
+    real *y = ida_act_real(ya);
+    const real *x = ida_act_real(xa);
     for (int64_t row = 0; row < n * h; row++) {
         const real *xr = x + row * d, *br = b ? b + (row % h) * d : NULL;
         double s = 0.0;
@@ -20,9 +22,11 @@ ida_status IDA_REF(headnorm_fwd)(const ida_device *dev, real *y, real *rstd, con
 }
 
 /* y_i = x_i r g_i + b_i:  dx_i = r (g_i dy_i - x_i r^2 mean_j(g_j dy_j x_j)),  dg_i = dy_i x_i r,  db_i = dy_i. */
-ida_status IDA_REF(headnorm_bwd)(const ida_device *dev, real *dx, real *dg, real *db, const real *dy, const real *x,
+ida_status IDA_REF(headnorm_bwd)(const ida_device *dev, ida_act *dxa, real *dg, real *db, const ida_act *dya, const ida_act *xa,
                                  const real *g, const real *rstd, int64_t n, int64_t h, int64_t d) {
     (void)dev;
+    real *dx = ida_act_real(dxa);
+    const real *dy = ida_act_real(dya), *x = ida_act_real(xa);
     double *sum = NULL; /* dg [D], then db [H,D] */
     if (n == 0) return IDA_OK;
     IDA_TRY(IDA_CALLOC(sum, (h + 1) * d, "headnorm_bwd parameter gradients"));

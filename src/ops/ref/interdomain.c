@@ -90,7 +90,7 @@ ida_status IDA_REF(interdomain_seq_fwd)(const ida_device *dev, const ida_interdo
                 z_load(w.z, a->k, a->v, t, g, a->g, a->r, a->d);
                 state_step(w.x, w.x, w.lam, w.b, w.z, a->m, width);
                 for (int64_t h = g * per_group; h < (g + 1) * per_group; h++)
-                    readout(&w, a, w.x, a->q + (t * a->h + h) * a->r, a->o + (t * a->h + h) * a->d);
+                    readout(&w, a, w.x, ida_act_real(a->q) + (t * a->h + h) * a->r, ida_act_real(a->o) + (t * a->h + h) * a->d);
             }
             state_store(&a->state_out, w.x, s, g, mw);
         }
@@ -156,7 +156,8 @@ static void sequence_bwd(work *w, const ida_interdomain_args *a, const ida_inter
             const int64_t t = t0 + first + i;
             for (int64_t h = g * per_group; h < (g + 1) * per_group; h++) {
                 const int64_t row = t * a->h + h;
-                readout_bwd(w, a, w->x + (i + 1) * mw, a->q + row * a->r, gr->dout + row * a->d, gr->dq + row * a->r);
+                const real *q = ida_act_real(a->q) + row * a->r, *dout = ida_act_real(gr->dout) + row * a->d;
+                readout_bwd(w, a, w->x + (i + 1) * mw, q, dout, ida_act_real(gr->dq) + row * a->r);
             }
             z_load(w->z, a->k, a->v, t, g, a->g, a->r, a->d);
             state_step_bwd(w->dx, w->dz, w->dlam, w->db, w->x + i * mw, w->lam, w->b, w->z, a->m, width);
@@ -211,7 +212,7 @@ ida_status IDA_REF(interdomain_step)(const ida_device *dev, const ida_interdomai
             }
             state_store(&a->state_in, x, s, g, mw);
             for (int64_t h = g * per_group; h < (g + 1) * per_group; h++) {
-                const real *q = a->q + (s * a->h + h) * a->r;
+                const real *q = ida_act_real(a->q) + (s * a->h + h) * a->r;
                 for (int64_t i = 0; i < m; i++) {
                     live[i] = 0;
                     for (int64_t j = 0; j < a->r; j++) live[i] += x[i * width + j] * (double)q[j];
@@ -224,7 +225,7 @@ ida_status IDA_REF(interdomain_step)(const ida_device *dev, const ida_interdomai
                 for (int64_t j = 0; j < a->d; j++) {
                     double sum = 0;
                     for (int64_t i = 0; i < m; i++) sum += re_mul(coef[i], x[i * width + a->r + j]);
-                    a->o[(s * a->h + h) * a->d + j] = (real)sum;
+                    ida_act_real(a->o)[(s * a->h + h) * a->d + j] = (real)sum;
                 }
             }
         }

@@ -190,8 +190,8 @@ ida_status IDA_REF(interdomain_chunk_fwd)(const ida_device *dev, const ida_inter
                 const int64_t len = min64(w.len, end - t);
                 chunk_load(&w, a, t, g, len);
                 for (int64_t h = g * per_group; h < (g + 1) * per_group; h++) {
-                    head_coefs(&w, a, w.x, a->q + (t * a->h + h) * a->r, len);
-                    head_out(&w, a, w.x, a->o + (t * a->h + h) * a->d, len);
+                    head_coefs(&w, a, w.x, ida_act_real(a->q) + (t * a->h + h) * a->r, len);
+                    head_out(&w, a, w.x, ida_act_real(a->o) + (t * a->h + h) * a->d, len);
                 }
                 state_advance(w.x, w.lag, w.b, w.z, a->m, width, len);
             }
@@ -299,10 +299,10 @@ static void chunk_bwd(work *w, const ida_interdomain_args *a, const ida_interdom
     advance_bwd(w, x, a->m, width, len);
     for (int64_t h = g * per_group; h < (g + 1) * per_group; h++) {
         const int64_t row = t * a->h + h;
-        head_coefs(w, a, x, a->q + row * a->r, len);
-        value_bwd(w, a, x, gr->dout + row * a->d, len);
+        head_coefs(w, a, x, ida_act_real(a->q) + row * a->r, len);
+        value_bwd(w, a, x, ida_act_real(gr->dout) + row * a->d, len);
         gram_bwd(w, a, len);
-        key_bwd(w, a, x, a->q + row * a->r, gr->dq + row * a->r, len);
+        key_bwd(w, a, x, ida_act_real(a->q) + row * a->r, ida_act_real(gr->dq) + row * a->r, len);
     }
     for (int64_t i = 0; i < len; i++) dz_store(gr->dk, gr->dv, w->dz + i * width, t + i, g, a->g, a->r, a->d);
 }

@@ -55,10 +55,10 @@ static ida_status run_step(const ida_device *dev, const ida_mixer_run *a) {
         }
         op.state_in = (ida_state_ref){x_re, x_im, n};
         for (int64_t t = a->cu[s]; t < a->cu[s + 1] && st == IDA_OK; t++) {
-            op.q = (const real *)a->q + t * op.h * op.r;
-            op.k = (const real *)a->k + t * op.g * op.r;
-            op.v = (const real *)a->v + t * op.g * op.d;
-            op.o = (real *)a->o + t * op.h * op.d;
+            op.q = ida_act_at(dev, a->q, t * op.h * op.r);
+            op.k = ida_act_at(dev, a->k, t * op.g * op.r);
+            op.v = ida_act_at(dev, a->v, t * op.g * op.d);
+            op.o = ida_act_at(dev, a->o, t * op.h * op.d);
             st = dev->ops->interdomain_step(dev, &op, &prep, 1);
         }
         if (a->final_state_real && n > 0) {
@@ -78,14 +78,15 @@ static ida_status run_backward(const ida_device *dev, const ida_mixer_run *a, id
     const int64_t count[] = {
         a->n_tokens * op.h * op.r, a->n_tokens * op.g * op.r, a->n_tokens * op.g * op.d, op.g, gm, gm, gm * op.m, gm * op.m};
     enum { N_OUT = sizeof count / sizeof *count };
-    real *out[N_OUT], *spare;
+    void *out[N_OUT];
+    real *spare;
     int64_t need = 0;
     for (int i = 0; i < N_OUT; i++) need += given[i] ? 0 : count[i];
     IDA_TRY(IDA_ALLOC(spare, need, "gradients the caller did not ask for"));
     for (int64_t i = 0, at = 0; i < N_OUT; i++) {
         out[i] = given[i] ? given[i] : spare + at;
         at += given[i] ? 0 : count[i];
-        for (int64_t j = 0; j < count[i]; j++) out[i][j] = 0;
+        for (int64_t j = 0; j < count[i]; j++) ((real *)out[i])[j] = 0;
     }
     const ida_interdomain_grads gr = {
         .dout = a->grad_o,

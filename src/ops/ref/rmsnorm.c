@@ -6,9 +6,11 @@
 
 #include "core/mem.h"
 
-ida_status IDA_REF(rmsnorm_fwd)(const ida_device *dev, real *y, real *rstd, const real *x, const real *g, int64_t n, int64_t d,
-                                double eps) {
+ida_status IDA_REF(rmsnorm_fwd)(const ida_device *dev, ida_act *ya, real *rstd, const ida_act *xa, const real *g, int64_t n,
+                                int64_t d, double eps) {
     (void)dev;
+    real *y = ida_act_real(ya);
+    const real *x = ida_act_real(xa);
     assert(eps >= IDA_LEAST_EPS);
     for (int64_t t = 0; t < n; t++) {
         double s = 0.0;
@@ -21,9 +23,11 @@ ida_status IDA_REF(rmsnorm_fwd)(const ida_device *dev, real *y, real *rstd, cons
 }
 
 /* y_i = x_i r g_i, r = (mean x^2 + eps)^-1/2:  dx_i = r (g_i dy_i - x_i r^2 mean_j(g_j dy_j x_j)),  dg_i = dy_i x_i r. */
-ida_status IDA_REF(rmsnorm_bwd)(const ida_device *dev, real *dx, real *dg, const real *dy, const real *x, const real *g,
-                                const real *rstd, int64_t n, int64_t d) {
+ida_status IDA_REF(rmsnorm_bwd)(const ida_device *dev, ida_act *dxa, real *dg, const ida_act *dya, const ida_act *xa,
+                                const real *g, const real *rstd, int64_t n, int64_t d) {
     (void)dev;
+    real *dx = ida_act_real(dxa);
+    const real *dy = ida_act_real(dya), *x = ida_act_real(xa);
     double *sum = NULL;
     if (n == 0) return IDA_OK;
     IDA_TRY(IDA_CALLOC(sum, d, "rmsnorm_bwd gain gradient"));

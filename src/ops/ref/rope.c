@@ -4,9 +4,11 @@
 #include <assert.h>
 #include <math.h>
 
-ida_status IDA_REF(rope)(const ida_device *dev, real *y, const real *x, const ida_seqs *seqs, int64_t h, int64_t d, double theta,
-                         int sign) {
+ida_status IDA_REF(rope)(const ida_device *dev, ida_act *ya, const ida_act *xa, const ida_seqs *seqs, int64_t h, int64_t d,
+                         double theta, int sign) {
     (void)dev;
+    real *y = ida_act_real(ya);
+    const real *x = ida_act_real(xa);
     assert(d % 2 == 0);
     int64_t half = d / 2;
     for (int64_t i = 0; i < half; i++) {

@@ -102,7 +102,7 @@ ida_status IDA_REF(s4d_seq_fwd)(const ida_device *dev, const ida_s4d_args *a, co
                 for (int64_t j = 0; j < width; j++) {
                     double sum = 0;
                     for (int64_t i = 0; i < a->m; i++) sum += re_mul(w.coef[i], w.x[i * width + j]);
-                    a->y[(t * a->h + h) * width + j] = (real)sum;
+                    ida_act_real(a->y)[(t * a->h + h) * width + j] = (real)sum;
                 }
             }
             state_store(&a->state_out, w.x, s, h, mw);
@@ -130,7 +130,7 @@ static void sequence_bwd(work *w, const ida_s4d_args *a, const ida_s4d_grads *gr
         for (int64_t i = len - 1; i >= 0; i--) {
             const int64_t t = t0 + first + i;
             const cplx *x = w->x + (i + 1) * mw;
-            const real *dy = gr->dy + (t * a->h + h) * width;
+            const real *dy = ida_act_real(gr->dy) + (t * a->h + h) * width;
             for (int64_t m = 0; m < a->m; m++) { /* y_j = Re sum_m c_m X[m,j] */
                 for (int64_t j = 0; j < width; j++) {
                     w->dcoef[m] += conj(x[m * width + j]) * (double)dy[j];
@@ -175,7 +175,7 @@ static void chunk_fwd(work *w, const ida_s4d_args *a, int64_t t, int64_t h, int6
             double sum = 0;
             for (int64_t j = 0; j <= i; j++) sum += w->kernel[i - j] * w->z[j * width + n];
             for (int64_t k = 0; k < m; k++) sum += re_mul(w->coef[k] * w->lag[(i + 1) * m + k], w->x[k * width + n]);
-            a->y[((t + i) * a->h + h) * width + n] = (real)sum;
+            ida_act_real(a->y)[((t + i) * a->h + h) * width + n] = (real)sum;
         }
     }
 }
@@ -211,7 +211,7 @@ static void chunk_bwd(work *w, const ida_s4d_args *a, const ida_s4d_grads *gr, c
     const int64_t m = a->m, width = a->r + a->d;
     chunk_load(w, a, t, h, len);
     for (int64_t i = 0; i < len; i++)
-        for (int64_t n = 0; n < width; n++) w->dy[i * width + n] = (double)gr->dy[((t + i) * a->h + h) * width + n];
+        for (int64_t n = 0; n < width; n++) w->dy[i * width + n] = (double)ida_act_real(gr->dy)[((t + i) * a->h + h) * width + n];
     for (int64_t j = 0; j < len; j++) {
         for (int64_t n = 0; n < width; n++) w->dz[j * width + n] = 0;
         for (int64_t i = j; i < len; i++) {
@@ -306,7 +306,7 @@ ida_status IDA_REF(s4d_step)(const ida_device *dev, const ida_s4d_args *a, const
                 double sum = 0;
                 for (int64_t i = 0; i < m; i++)
                     sum += re_mul(cx((double)prep->g_re[h * m + i], (double)prep->g_im[h * m + i]), w.x[i * width + j]);
-                a->y[(s * a->h + h) * width + j] = (real)sum;
+                ida_act_real(a->y)[(s * a->h + h) * width + j] = (real)sum;
             }
         }
     }

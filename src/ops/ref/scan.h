@@ -65,11 +65,15 @@ static inline void c_grad_add(const ida_ssm_grads *d, const cplx *dc, int64_t g,
 }
 
 /* z_t = [k_t ; v_t] of group (or head) g of `groups`. */
-static inline void z_load(double *z, const real *k, const real *v, int64_t t, int64_t g, int64_t groups, int64_t r, int64_t d) {
+static inline void z_load(double *z, const ida_act *ka, const ida_act *va, int64_t t, int64_t g, int64_t groups, int64_t r,
+                          int64_t d) {
+    const real *k = ida_act_real(ka), *v = ida_act_real(va);
     for (int64_t i = 0; i < r; i++) z[i] = (double)k[(t * groups + g) * r + i];
     for (int64_t i = 0; i < d; i++) z[r + i] = (double)v[(t * groups + g) * d + i];
 }
-static inline void dz_store(real *dk, real *dv, const double *dz, int64_t t, int64_t g, int64_t groups, int64_t r, int64_t d) {
+static inline void dz_store(ida_act *dka, ida_act *dva, const double *dz, int64_t t, int64_t g, int64_t groups, int64_t r,
+                            int64_t d) {
+    real *dk = ida_act_real(dka), *dv = ida_act_real(dva);
     for (int64_t i = 0; i < r; i++) dk[(t * groups + g) * r + i] = (real)dz[i];
     for (int64_t i = 0; i < d; i++) dv[(t * groups + g) * d + i] = (real)dz[r + i];
 }

@@ -1,14 +1,16 @@
 /* stream.c - convolution, RoPE, feature map and head norm of q, k, v, one stream and one op after another. Any host device: the
  * parts are taken from the device's own table. */
+#include <string.h>
+
 #include "core/mem.h"
 #include "ops/ops.h"
 
 /* The forward pass and what the backward pass needs of it. A part that is not asked for passes its input on. */
 typedef struct passes {
     real *block;                          /* the one allocation */
-    const real *turned, *mapped;          /* after conv and rope; after the feature map */
+    const ida_act *turned, *mapped;       /* after conv and rope; after the feature map */
     real *rinv, *rstd;                    /* [N,H] */
-    real *spare[2];                       /* [N,H,D], backward only */
+    ida_act *spare[2];                    /* [N,H,D], backward only */
 } passes;
 
 static bool has_conv(const ida_stream_args *a) { return a->conv_w; }
@@ -16,13 +18,18 @@ static bool has_rope(const ida_stream_args *a) { return a->rope_theta > 0; }
 static bool has_map(const ida_stream_args *a) { return a->l2_eps > 0; }
 static bool has_norm(const ida_stream_args *a) { return a->gain; }
 
+static ida_status copy(const ida_device *dev, ida_act *y, const ida_act *x, int64_t n) {
+    memcpy(y, x, (size_t)ida_act_bytes(dev, n));
+    return IDA_OK;
+}
+
 /* y NULL: stop before the head norm. */
-static ida_status run(const ida_device *dev, real *y, const ida_stream_args *a, const ida_seqs *seqs, passes *p) {
+static ida_status run(const ida_device *dev, ida_act *y, const ida_stream_args *a, const ida_seqs *seqs, passes *p) {
     const int64_t n = seqs->cu[seqs->n], all = n * a->h * a->d;
     const ida_ops *ops = dev->ops;
     IDA_TRY(IDA_ALLOC(p->block, (y ? 2 : 4) * all + 2 * n * a->h, "q, k or v between convolution and core"));
-    real *turned = p->block, *mapped = p->block + all;
-    if (!y) p->spare[0] = p->block + 2 * all, p->spare[1] = p->block + 3 * all;
+    ida_act *first = (ida_act *)(void *)p->block, *turned = first, *mapped = ida_act_at(dev, first, all);
+    if (!y) p->spare[0] = ida_act_at(dev, first, 2 * all), p->spare[1] = ida_act_at(dev, first, 3 * all);
     p->rinv = p->block + (y ? 2 : 4) * all, p->rstd = p->rinv + n * a->h;
     /* The last part writes to y. */
     if (y && !has_norm(a)) {
@@ -43,8 +50,8 @@ static ida_status run(const ida_device *dev, real *y, const ida_stream_args *a, 
         IDA_TRY(ops->featmap_fwd(dev, mapped, p->rinv, p->turned, n, a->h, a->d, a->l2_eps));
         p->mapped = mapped;
     }
-    if (!has_norm(a)) return y && p->mapped == a->x ? ops->to_act(dev, y, a->x, all) : IDA_OK;
-    real *out = y ? y : p->spare[0];
+    if (!has_norm(a)) return y && p->mapped == a->x ? copy(dev, y, a->x, all) : IDA_OK;
+    ida_act *out = y ? y : p->spare[0];
     return ops->headnorm_fwd(dev, out, p->rstd, p->mapped, a->gain, a->bias, n, a->h, a->d, a->norm_eps);
 }
 
@@ -60,11 +67,11 @@ ida_status IDA_REF(stream_fwd)(const ida_device *dev, const ida_stream *streams,
     return IDA_OK;
 }
 
-static ida_status run_back(const ida_device *dev, real *dx, const real *dy, const ida_stream_args *a, const ida_stream_grads *g,
-                           const ida_seqs *seqs, const passes *p) {
+static ida_status run_back(const ida_device *dev, ida_act *dx, const ida_act *dy, const ida_stream_args *a,
+                           const ida_stream_grads *g, const ida_seqs *seqs, const passes *p) {
     const int64_t n = seqs->cu[seqs->n];
     const ida_ops *ops = dev->ops;
-    const real *at = dy;
+    const ida_act *at = dy;
     if (has_norm(a)) {
         IDA_TRY(ops->headnorm_bwd(dev, p->spare[0], g->gain, g->bias, at, p->mapped, a->gain, p->rstd, n, a->h, a->d));
         at = p->spare[0];
@@ -74,11 +81,11 @@ static ida_status run_back(const ida_device *dev, real *dx, const real *dy, cons
         at = p->spare[1];
     }
     if (has_rope(a)) {
-        real *to = has_conv(a) ? at == p->spare[1] ? p->spare[1] : p->spare[0] : dx;
+        ida_act *to = has_conv(a) ? at == p->spare[1] ? p->spare[1] : p->spare[0] : dx;
         IDA_TRY(ops->rope(dev, to, at, seqs, a->h, a->d, a->rope_theta, -1));
         at = to;
     }
-    if (!has_conv(a)) return at == dx ? IDA_OK : ops->to_act(dev, dx, at, n * a->h * a->d);
+    if (!has_conv(a)) return at == dx ? IDA_OK : copy(dev, dx, at, n * a->h * a->d);
     const ida_conv_bwd_args c = {.dx = dx,
                                  .dw = g->conv_w,
                                  .db = g->conv_b,
@@ -91,7 +98,7 @@ static ida_status run_back(const ida_device *dev, real *dx, const real *dy, cons
     return ops->conv_bwd(dev, &c, seqs);
 }
 
-ida_status IDA_REF(stream_bwd)(const ida_device *dev, real *dx, const real *dy, const ida_stream_args *a,
+ida_status IDA_REF(stream_bwd)(const ida_device *dev, ida_act *dx, const ida_act *dy, const ida_stream_args *a,
                                const ida_stream_grads *g, const ida_seqs *seqs) {
     passes p = {0};
     ida_stream_args again = *a;

@@ -13,4 +13,4 @@ const ida_ops IDA_REF(ops) = {
 #define DEVICE_NAME "ref64"
 #endif
 
-const ida_device IDA_REF(device) = { .ops = &IDA_REF(ops), .name = DEVICE_NAME, .act_size = sizeof(real) };
+const ida_device IDA_REF(device) = { .ops = &IDA_REF(ops), .name = DEVICE_NAME, .act_type = IDA_TYPE_REAL };

@@ -285,7 +285,8 @@ template <class U> static __global__ void attention_append__pieces(const __grid_
 
 static ida_status launch_append(const ida_device *dev, const attn_params *p, const attn_group *g, bool vector) {
     const ida_cuda *c = ida_cuda_of(dev);
-    const int64_t row = (int64_t)p->g * p->d * c->base.act_size, unit = vector ? 16 : c->base.act_size, pieces = row / unit;
+    const int64_t row = ida_act_bytes(&c->base, (int64_t)p->g * p->d), unit = vector ? 16 : ida_act_bytes(&c->base, 1),
+                  pieces = row / unit;
     int64_t most = 0;
     for (int s = 0; s < g->n; s++) most = g->len[s] > most ? g->len[s] : most;
     const int64_t blocks = (most * pieces + 1023) / 1024;
@@ -420,8 +421,8 @@ ida_status ida_cuda_attention_fwd(const ida_device *dev, const ida_attention_arg
     return attn_launch_fwd_plain(dev, &p, NULL);
 }
 
-ida_status ida_cuda_attention_bwd(const ida_device *dev, act *dq, act *dk, act *dv, const act *dout, const ida_attention_args *a,
-                                  const ida_seqs *seqs) {
+ida_status ida_cuda_attention_bwd(const ida_device *dev, ida_act *dq, ida_act *dk, ida_act *dv, const ida_act *dout,
+                                  const ida_attention_args *a, const ida_seqs *seqs) {
     assert(!a->k_cache && a->lse);
     if (seqs->cu[seqs->n] == 0) return IDA_OK;
     const bool vector = is_vector(a, seqs) && vec_aligned(dq, dk, dv, dout),

@@ -20,8 +20,9 @@ extern "C" {
  * memory. */
 ida_status ida_cuda_cudnn_attention_fwd(const ida_device *dev, const ida_attention_args *a, int64_t n_seq, int64_t len,
                                         bool *done);
-ida_status ida_cuda_cudnn_attention_bwd(const ida_device *dev, act *dq, act *dk, act *dv, const act *dout,
-                                        const ida_attention_args *a, int64_t n_seq, int64_t len, bool deterministic, bool *done);
+ida_status ida_cuda_cudnn_attention_bwd(const ida_device *dev, ida_act *dq, ida_act *dk, ida_act *dv, const ida_act *dout,
+                                        const ida_attention_args *a, int64_t n_seq, int64_t len, bool deterministic,
+                                        bool *done);
 
 #ifdef __cplusplus
 }

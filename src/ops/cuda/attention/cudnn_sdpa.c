@@ -26,8 +26,9 @@ ida_status ida_cuda_cudnn_attention_fwd(const ida_device *dev, const ida_attenti
     *done = false;
     return IDA_OK;
 }
-ida_status ida_cuda_cudnn_attention_bwd(const ida_device *dev, act *dq, act *dk, act *dv, const act *dout,
-                                        const ida_attention_args *a, int64_t n_seq, int64_t len, bool deterministic, bool *done) {
+ida_status ida_cuda_cudnn_attention_bwd(const ida_device *dev, ida_act *dq, ida_act *dk, ida_act *dv, const ida_act *dout,
+                                        const ida_attention_args *a, int64_t n_seq, int64_t len, bool deterministic,
+                                        bool *done) {
     (void)dq, (void)dk, (void)dv, (void)dout, (void)deterministic;
     return ida_cuda_cudnn_attention_fwd(dev, a, n_seq, len, done);
 }
@@ -279,8 +280,8 @@ static ida_status fwd(const ida_device *dev, const ida_attention_args *a, int64_
 }
 
 typedef struct gradients {
-    act *dq, *dk, *dv;
-    const act *dout;
+    ida_act *dq, *dk, *dv;
+    const ida_act *dout;
 } gradients;
 
 static ida_status bwd(const ida_device *dev, const gradients *x, const ida_attention_args *a, int64_t n_seq, int64_t len,
@@ -330,8 +331,9 @@ ida_status ida_cuda_cudnn_attention_fwd(const ida_device *dev, const ida_attenti
     return st;
 }
 
-ida_status ida_cuda_cudnn_attention_bwd(const ida_device *dev, act *dq, act *dk, act *dv, const act *dout,
-                                        const ida_attention_args *a, int64_t n_seq, int64_t len, bool deterministic, bool *done) {
+ida_status ida_cuda_cudnn_attention_bwd(const ida_device *dev, ida_act *dq, ida_act *dk, ida_act *dv, const ida_act *dout,
+                                        const ida_attention_args *a, int64_t n_seq, int64_t len, bool deterministic,
+                                        bool *done) {
     *done = false;
     const gradients x = {dq, dk, dv, dout};
     pthread_mutex_lock(&lock);

@@ -54,12 +54,16 @@ __host__ __device__ int64_t work_layout(work *w, float *at, int64_t mp, int64_t 
     return total;
 }
 
-/* product or product_split (any_product.cuh), as the tensors' type asks. */
+/* out (+)= scale a b, by product or product_split (any_product.cuh) as the tensors' type asks: a's columns and b's rows are summed
+ * over, nk of them. */
+struct matrix {
+    float *at;
+    int64_t ld, rows, cols;
+};
 template <typename T>
-__device__ void gmm(float *out, int64_t ldo, int64_t ni, int64_t nj, const float *a, int64_t ai, int64_t ak, const float *b,
-                    int64_t bk, int64_t bj, int64_t nk, bool add, float scale = 1.0f) {
-    if (sizeof(T) == 2) product_split(out, ldo, ni, nj, {a, ai, ak}, {b, bj, bk}, nk, add, scale);
-    else product(out, ldo, ni, nj, {a, ai, ak}, {b, bj, bk}, nk, add, scale);
+__device__ void gmm(matrix out, product_side a, product_side b, int64_t nk, bool add, float scale = 1.0f) {
+    if (sizeof(T) == 2) product_split(out.at, out.ld, out.rows, out.cols, a, b, nk, add, scale);
+    else product(out.at, out.ld, out.rows, out.cols, a, b, nk, add, scale);
 }
 
 __device__ void tril(float *s, int64_t rows) {
@@ -90,8 +94,8 @@ template <typename T> __device__ void store(T *to, const float *from, int64_t st
 template <typename T> __device__ void advance(float *to, const float *from, const work *w, int64_t rows, const float *lam) {
     for (int64_t i = threadIdx.x; i < w->m2 * w->w; i += THREADS) to[i] = from[i];
     __syncthreads();
-    gmm<T>(to, w->w, w->m2, w->r, w->f, 1, w->m2, w->k, w->r, 1, rows, true);
-    gmm<T>(to + w->r, w->w, w->m2, w->d, w->f, 1, w->m2, w->v, w->d, 1, rows, true);
+    gmm<T>({to, w->w, w->m2, w->r}, {w->f, 1, w->m2}, {w->k, 1, w->r}, rows, true);
+    gmm<T>({to + w->r, w->w, w->m2, w->d}, {w->f, 1, w->m2}, {w->v, 1, w->d}, rows, true);
     for (int64_t i = threadIdx.x; i < w->mp * w->w; i += THREADS) {
         const int64_t m = i / w->w;
         const float lr = lam[m], li = lam[w->mp + m], re = to[i], im = to[i + w->mp * w->w];
@@ -137,14 +141,14 @@ template <typename T> __device__ void load_kv(const work *w, const mix_params *p
 
 /* S, a and B of a chunk whose tiles are loaded; P too. x: X~ before it. */
 template <typename T> __device__ void chunk_forward(const work *w, const float *x, int64_t rows) {
-    gmm<T>(w->s, rows, rows, rows, w->q, w->r, 1, w->k, 1, w->r, w->r, false);
+    gmm<T>({w->s, rows, rows, rows}, {w->q, w->r, 1}, {w->k, w->r, 1}, w->r, false);
     tril(w->s, rows);
-    gmm<T>(w->a, w->m2, rows, w->m2, w->s, rows, 1, w->f, w->m2, 1, rows, false);
-    gmm<T>(w->a, w->m2, rows, w->m2, w->q, w->r, 1, x, 1, w->w, w->r, true);
+    gmm<T>({w->a, w->m2, rows, w->m2}, {w->s, rows, 1}, {w->f, 1, w->m2}, rows, false);
+    gmm<T>({w->a, w->m2, rows, w->m2}, {w->q, w->r, 1}, {x, w->w, 1}, w->r, true);
     times_e(w->a, w, rows, 1.0f);
-    gmm<T>(w->b, w->m2, rows, w->m2, w->a, w->m2, 1, w->gg, w->m2, 1, w->m2, false);
+    gmm<T>({w->b, w->m2, rows, w->m2}, {w->a, w->m2, 1}, {w->gg, 1, w->m2}, w->m2, false);
     times_e(w->b, w, rows, -1.0f);
-    gmm<T>(w->p, rows, rows, rows, w->b, w->m2, 1, w->f, 1, w->m2, w->m2, false);
+    gmm<T>({w->p, rows, rows, rows}, {w->b, w->m2, 1}, {w->f, w->m2, 1}, w->m2, false);
     tril(w->p, rows);
 }
 
@@ -162,8 +166,8 @@ template <typename T> __global__ void __launch_bounds__(THREADS, 2) interdomain_
                 load(w.q, (const T *)p.q + (t * p.h + h) * p.r, p.h * p.r, rows, p.r);
                 load_kv<T>(&w, &p, t, rows, g);
                 chunk_forward<T>(&w, w.x, rows);
-                gmm<T>(w.go, p.d, rows, p.d, w.p, rows, 1, w.v, p.d, 1, rows, false);
-                gmm<T>(w.go, p.d, rows, p.d, w.b, w.m2, 1, w.x + p.r, w.w, 1, w.m2, true);
+                gmm<T>({w.go, p.d, rows, p.d}, {w.p, rows, 1}, {w.v, 1, p.d}, rows, false);
+                gmm<T>({w.go, p.d, rows, p.d}, {w.b, w.m2, 1}, {w.x + p.r, 1, w.w}, w.m2, true);
                 store((T *)p.o + (t * p.h + h) * p.d, w.go, p.h * p.d, rows, p.d);
                 advance<T>(w.x, w.x, &w, rows, power(&w, exit_power(&w, rows, t + rows == end)));
             }
@@ -228,37 +232,37 @@ __device__ void chunk_backward(const work *w, const mix_params *p, const float *
     for (int64_t i = threadIdx.x; i < m2 * width; i += THREADS) w->hat[i] = w->dx[i];
     chunk_forward<T>(w, x, rows);
     /* through X^ = X~ + F~^T Z */
-    gmm<T>(w->dk, r, rows, r, w->f, m2, 1, w->hat, width, 1, m2, false);
-    gmm<T>(w->dv, d, rows, d, w->f, m2, 1, w->hat + r, width, 1, m2, false);
-    gmm<T>(w->df, m2, rows, m2, w->k, r, 1, w->hat, 1, width, r, true);
-    gmm<T>(w->df, m2, rows, m2, w->v, d, 1, w->hat + r, 1, width, d, true);
+    gmm<T>({w->dk, r, rows, r}, {w->f, m2, 1}, {w->hat, 1, width}, m2, false);
+    gmm<T>({w->dv, d, rows, d}, {w->f, m2, 1}, {w->hat + r, 1, width}, m2, false);
+    gmm<T>({w->df, m2, rows, m2}, {w->k, r, 1}, {w->hat, width, 1}, r, true);
+    gmm<T>({w->df, m2, rows, m2}, {w->v, d, 1}, {w->hat + r, width, 1}, d, true);
     /* o = P V + B X~_v, P = tril(B F~^T) */
-    gmm<T>(w->ds, rows, rows, rows, w->go, d, 1, w->v, 1, d, d, false);
+    gmm<T>({w->ds, rows, rows, rows}, {w->go, d, 1}, {w->v, d, 1}, d, false);
     tril(w->ds, rows);
-    gmm<T>(w->dv, d, rows, d, w->p, 1, rows, w->go, d, 1, rows, true);
-    gmm<T>(w->db, m2, rows, m2, w->ds, rows, 1, w->f, m2, 1, rows, false);
-    gmm<T>(w->db, m2, rows, m2, w->go, d, 1, x + r, 1, width, d, true);
-    gmm<T>(w->df, m2, rows, m2, w->ds, 1, rows, w->b, m2, 1, rows, true);
-    gmm<T>(w->dx + r, width, m2, d, w->b, 1, m2, w->go, d, 1, rows, true);
+    gmm<T>({w->dv, d, rows, d}, {w->p, 1, rows}, {w->go, 1, d}, rows, true);
+    gmm<T>({w->db, m2, rows, m2}, {w->ds, rows, 1}, {w->f, 1, m2}, rows, false);
+    gmm<T>({w->db, m2, rows, m2}, {w->go, d, 1}, {x + r, width, 1}, d, true);
+    gmm<T>({w->df, m2, rows, m2}, {w->ds, 1, rows}, {w->b, 1, m2}, rows, true);
+    gmm<T>({w->dx + r, width, m2, d}, {w->b, 1, m2}, {w->go, 1, d}, rows, true);
     /* B = conj(c E), conj(c) = a gg. conj(dB) B = conj(dconj(c)) conj(c) */
     row_moment(w, w->db, w->b, rows);
     times_e(w->db, w, rows, 1.0f);
-    gmm<T>(w->da, m2, rows, m2, w->db, m2, 1, w->gg, m2, 1, m2, false);
+    gmm<T>({w->da, m2, rows, m2}, {w->db, m2, 1}, {w->gg, 1, m2}, m2, false);
     const float sign = p->hermitian ? 1.0f : -1.0f;
-    gmm<T>(w->dg, mp, mp, mp, w->a, 1, m2, w->db, m2, 1, rows, true);
-    gmm<T>(w->dg, mp, mp, mp, w->a + mp, 1, m2, w->db + mp, m2, 1, rows, true, sign);
-    gmm<T>(w->dg + mp * mp, mp, mp, mp, w->a + mp, 1, m2, w->db, m2, 1, rows, true, sign);
-    gmm<T>(w->dg + mp * mp, mp, mp, mp, w->a, 1, m2, w->db + mp, m2, 1, rows, true, -1.0f);
+    gmm<T>({w->dg, mp, mp, mp}, {w->a, 1, m2}, {w->db, 1, m2}, rows, true);
+    gmm<T>({w->dg, mp, mp, mp}, {w->a + mp, 1, m2}, {w->db + mp, 1, m2}, rows, true, sign);
+    gmm<T>({w->dg + mp * mp, mp, mp, mp}, {w->a + mp, 1, m2}, {w->db, 1, m2}, rows, true, sign);
+    gmm<T>({w->dg + mp * mp, mp, mp, mp}, {w->a, 1, m2}, {w->db + mp, 1, m2}, rows, true, -1.0f);
     row_moment(w, w->a, w->da, rows);
     times_e(w->da, w, rows, -1.0f);
     /* T = S F~ + Q X~_k, S = tril(Q K^T) */
-    gmm<T>(w->ds, rows, rows, rows, w->da, m2, 1, w->f, 1, m2, m2, false);
+    gmm<T>({w->ds, rows, rows, rows}, {w->da, m2, 1}, {w->f, m2, 1}, m2, false);
     tril(w->ds, rows);
-    gmm<T>(w->df, m2, rows, m2, w->s, 1, rows, w->da, m2, 1, rows, true);
-    gmm<T>(w->dx, width, m2, r, w->da, 1, m2, w->q, r, 1, rows, true);
-    gmm<T>(w->dk, r, rows, r, w->ds, 1, rows, w->q, r, 1, rows, true);
-    gmm<T>(w->go, r, rows, r, w->ds, rows, 1, w->k, r, 1, rows, false);
-    gmm<T>(w->go, r, rows, r, w->da, m2, 1, x, width, 1, m2, true);
+    gmm<T>({w->df, m2, rows, m2}, {w->s, 1, rows}, {w->da, 1, m2}, rows, true);
+    gmm<T>({w->dx, width, m2, r}, {w->da, 1, m2}, {w->q, 1, r}, rows, true);
+    gmm<T>({w->dk, r, rows, r}, {w->ds, 1, rows}, {w->q, 1, r}, rows, true);
+    gmm<T>({w->go, r, rows, r}, {w->ds, rows, 1}, {w->k, 1, r}, rows, false);
+    gmm<T>({w->go, r, rows, r}, {w->da, m2, 1}, {x, 1, width}, m2, true);
     store((T *)p->dq + (token * p->h + h) * r, w->go, p->h * r, rows, r);
     if (p->per > 1) {
         store(p->dk_head + (token * p->h + h) * r, w->dk, p->h * r, rows, r);

@@ -202,6 +202,14 @@ IDA_DEV void grad_scale(grad_state *x, const float *lam, int mp, int row) {
         x->im[i] = lr * b - li * a;
     }
 }
+/* dX^ in bf16 as an operand: re, then im, a tile each. */
+IDA_DEV void publish(uint32_t to, uint32_t place, const grad_state *x) {
+    uint32_t t[16];
+    pack_acc(t, x->re);
+    st_packed(to, place, t);
+    pack_acc(t, x->im);
+    st_packed(to + TILE, place, t);
+}
 /* moment (rows row, row+8; re, im) += e sum over this thread's columns of conj(X) dX; X in the panel of this half, in bf16 as
  * it was read: that keeps the balance of which back_e speaks. */
 IDA_DEV void grad_moment(float (&moment)[4], const grad_state *dx, uint32_t panel, uint32_t place, float e) {
@@ -230,6 +238,50 @@ template <int N> IDA_DEV void store_acc(float *to, int64_t stride, const float (
         const int row = at->row + (i & 2 ? 8 : 0), col = 8 * (i / 4) + 2 * (at->lane & 3);
         if (row < rows && col < cols) *reinterpret_cast<float2 *>(to + row * stride + col) = make_float2(d[i], d[i + 1]);
     }
+}
+
+/* Where a thread is: base of shared memory, its warpgroup's side and the other's; u: units of 16 bytes (tiles.h). */
+typedef struct chain {
+    int wg, warp, lane;
+    uint32_t base, own, opp, u, u_own, u_tile, place, place_t;
+} chain;
+IDA_DEV chain chain_at(uint32_t base, int side, int wg, int thread) {
+    chain c;
+    c.wg = wg, c.warp = thread / 32 % 4, c.lane = thread % 32;
+    c.base = base, c.own = base + (uint32_t)(wg * side), c.opp = base + (uint32_t)((1 - wg) * side);
+    c.u = base >> 4, c.u_own = c.u + (uint32_t)(wg * (side / 16)), c.u_tile = c.u + (uint32_t)(wg * (TILE / 16));
+    c.place = frag_place(c.warp, c.lane), c.place_t = frag_t_place(c.warp, c.lane);
+    return c;
+}
+IDA_DEV void chain_opaque(chain *c) { opaque(c->own), opaque(c->opp), opaque(c->u), opaque(c->u_own), opaque(c->u_tile); }
+IDA_DEV spot chain_spot(const chain *c) {
+    spot at = {};
+    at.wg = c->wg, at.warp = c->warp, at.lane = c->lane, at.row = 16 * c->warp + c->lane / 4;
+    return at;
+}
+
+/* dg (re | im) += a^T dconj(c): of a block of either, whose two tiles begin at a and d.
+ * re: a_re^T dc_re + sign a_im^T dc_im;  sign im: a_im^T dc_re - sign a_re^T dc_im. Signs go on A in registers. */
+IDA_DEV void gram_grad(float (&dg)[32], uint32_t (&signed_a)[16], const chain *c, int a, int d, bool hermitian) {
+    const uint32_t flip = (c->wg != 0) == hermitian ? 0x80008000u : 0u;
+#pragma unroll
+    for (int kk = 0; kk < 4; kk++) {
+        ldsm_t(signed_a + 4 * kk, c->base + a + (1 - c->wg) * TILE + kk * MN_STEP + c->place_t);
+#pragma unroll
+        for (int i = 0; i < 4; i++) signed_a[4 * kk + i] ^= flip;
+    }
+    wg_fence();
+#pragma unroll
+    for (int kk = 0; kk < 4; kk++)
+        mma_ss<1, 1>(dg, desc_mn(c->u_tile, a + kk * MN_STEP, TILE), desc_mn(c->u, d + kk * MN_STEP, TILE), 1);
+#pragma unroll
+    for (int kk = 0; kk < 4; kk++) mma_rs<1>(dg, signed_a + 4 * kk, desc_mn(c->u, d + TILE + kk * MN_STEP, TILE), 1);
+}
+IDA_DEV void store_gram(float *to, int64_t stride, float (&dg)[32], const chain *c, bool hermitian) {
+    const spot at = chain_spot(c);
+#pragma unroll
+    for (int i = 0; i < 32; i++) dg[i] = c->wg && !hermitian ? -dg[i] : dg[i];
+    store_acc(to, stride, dg, 64, 64, &at);
 }
 #endif
 #endif

@@ -420,21 +420,12 @@ IDA_DEV void piece_role(const mix_params *p, uint32_t base, int piece, const mix
         to[(64 + i) * 128] = x.im[i];
     }
 }
-#endif
 
-/* PIECES: a CTA is a piece and virtual head, else a run and virtual head. */
-template <bool PIECES> __global__ void __launch_bounds__(256, 2)
-    interdomain_states__tile64(const __grid_constant__ mix_params p) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-    extern __shared__ unsigned char raw[];
-    unsigned char *smem = raw + ((1024 - (smem_at(raw) & 1023)) & 1023);
-    const int thread = (int)threadIdx.x, run = (int)(blockIdx.x / p.vh), wg = __shfl_sync(~0u, thread / 128, 0);
-    const mix_vhead of = mix_vhead_of(&p, blockIdx.x % p.vh);
-    const uint32_t base = smem_at(smem), bars = base + ST_BARS;
-    if (p.t.chunk[of.g] != MIX_CHUNK) return;
-    if (PIECES && p.parts[p.pieces[run].whole].last) return; /* nothing goes on from it */
+/* The group's table of one block of modes, and the barriers, by all threads. */
+IDA_DEV void states_set_up(const mix_params *p, unsigned char *smem, uint32_t base, const mix_vhead &of, int thread) {
+    const uint32_t bars = base + ST_BARS;
     for (int i = 0; i < 2; i++)
-        copy16(smem + ST_F + i * TILE, p.t.f16 + (of.g * 2 * p.mb + i * p.mb + of.m0 / MIX_TILE) * TILE, TILE, thread, 256);
+        copy16(smem + ST_F + i * TILE, p->t.f16 + (of.g * 2 * p->mb + i * p->mb + of.m0 / MIX_TILE) * TILE, TILE, thread, 256);
     if (thread == 0)
         for (int i = 0; i < STAGES; i++) {
             mbar_init(bars + FULL + 8 * i, 2);
@@ -442,17 +433,49 @@ template <bool PIECES> __global__ void __launch_bounds__(256, 2)
         }
     fence_async();
     __syncthreads();
+}
+#endif
+
+/* A CTA is a run of parts and a virtual head. */
+__global__ void __launch_bounds__(256, 2) interdomain_states__tile64(const __grid_constant__ mix_params p) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    extern __shared__ unsigned char raw[];
+    unsigned char *smem = raw + ((1024 - (smem_at(raw) & 1023)) & 1023);
+    const int thread = (int)threadIdx.x, run = (int)(blockIdx.x / p.vh), wg = __shfl_sync(~0u, thread / 128, 0);
+    const mix_vhead of = mix_vhead_of(&p, blockIdx.x % p.vh);
+    const uint32_t base = smem_at(smem), bars = base + ST_BARS;
+    if (p.t.chunk[of.g] != MIX_CHUNK) return;
+    states_set_up(&p, smem, base, of, thread);
     if (wg == 0) {
         regs_more<208>();
-        if (PIECES)
-            piece_role(&p, base, run, of, thread);
-        else
-            slots_role(&p, base, run, of, thread);
+        slots_role(&p, base, run, of, thread);
     } else {
         regs_less<40>();
-        const walk way = PIECES ? walk_list(p.pieces, run, run + 1) : walk_open(&p, run);
-        if (thread < 192)
-            load_role(&p, base + ST_STAGES, 2 * TILE, bars, PIECES ? p.pieces : p.parts, way, of, thread / 32 - 4, thread % 32);
+        const walk way = walk_open(&p, run);
+        if (thread < 192) load_role(&p, base + ST_STAGES, 2 * TILE, bars, p.parts, way, of, thread / 32 - 4, thread % 32);
+    }
+#else
+    __trap(); /* not for this chip: a build without sm_90a must not leave its outputs unwritten */
+#endif
+}
+/* A CTA is a piece and a virtual head. */
+__global__ void __launch_bounds__(256, 2) interdomain_pieces__tile64(const __grid_constant__ mix_params p) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    extern __shared__ unsigned char raw[];
+    unsigned char *smem = raw + ((1024 - (smem_at(raw) & 1023)) & 1023);
+    const int thread = (int)threadIdx.x, piece = (int)(blockIdx.x / p.vh), wg = __shfl_sync(~0u, thread / 128, 0);
+    const mix_vhead of = mix_vhead_of(&p, blockIdx.x % p.vh);
+    const uint32_t base = smem_at(smem), bars = base + ST_BARS;
+    if (p.t.chunk[of.g] != MIX_CHUNK) return;
+    if (p.parts[p.pieces[piece].whole].last) return; /* nothing goes on from it */
+    states_set_up(&p, smem, base, of, thread);
+    if (wg == 0) {
+        regs_more<208>();
+        piece_role(&p, base, piece, of, thread);
+    } else {
+        regs_less<40>();
+        const walk way = walk_list(p.pieces, piece, piece + 1);
+        if (thread < 192) load_role(&p, base + ST_STAGES, 2 * TILE, bars, p.pieces, way, of, thread / 32 - 4, thread % 32);
     }
 #else
     __trap(); /* not for this chip: a build without sm_90a must not leave its outputs unwritten */
@@ -465,12 +488,12 @@ void mix_launch_fwd64(const mix_params *p, cudaStream_t stream) {
 }
 
 void mix_launch_states64(const mix_params *p, cudaStream_t stream) {
-    cudaFuncSetAttribute(interdomain_states__tile64<false>, cudaFuncAttributeMaxDynamicSharedMemorySize, ST_BYTES);
-    interdomain_states__tile64<false><<<(unsigned)(p->n_part_runs * p->vh), 256, ST_BYTES, stream>>>(*p);
+    cudaFuncSetAttribute(interdomain_states__tile64, cudaFuncAttributeMaxDynamicSharedMemorySize, ST_BYTES);
+    interdomain_states__tile64<<<(unsigned)(p->n_part_runs * p->vh), 256, ST_BYTES, stream>>>(*p);
 }
 
 void mix_launch_parts64(const mix_params *p, cudaStream_t stream) {
-    cudaFuncSetAttribute(interdomain_states__tile64<true>, cudaFuncAttributeMaxDynamicSharedMemorySize, ST_BYTES);
-    interdomain_states__tile64<true><<<(unsigned)(p->n_pieces * p->vh), 256, ST_BYTES, stream>>>(*p);
+    cudaFuncSetAttribute(interdomain_pieces__tile64, cudaFuncAttributeMaxDynamicSharedMemorySize, ST_BYTES);
+    interdomain_pieces__tile64<<<(unsigned)(p->n_pieces * p->vh), 256, ST_BYTES, stream>>>(*p);
     mix_launch_join(p, 0, stream);
 }

@@ -130,6 +130,21 @@ template <class T, int NV> VEC_DEV void load_query(float4 (&qv)[NV], const T *q,
     }
 }
 
+/* A warp's rows of the state from row `first` on, zeros past the last one. base: of the sequence and group. */
+template <int ROWS, int NV>
+VEC_DEV void load_state(float4 (&re)[ROWS][NV], float4 (&im)[ROWS][NV], const step_params &p, int64_t base, int first, int64_t m,
+                        int width, int lane) {
+#pragma unroll
+    for (int i = 0; i < ROWS; i++)
+#pragma unroll
+        for (int v = 0; v < NV; v++) {
+            const int col = 4 * (lane + 32 * v);
+            const bool valid = first + i < m && col < width;
+            const int64_t at = base + (int64_t)(first + i) * width + col;
+            re[i][v] = valid ? *reinterpret_cast<const float4 *>(p.re + at) : make_float4(0, 0, 0, 0);
+            im[i][v] = valid ? *reinterpret_cast<const float4 *>(p.im + at) : make_float4(0, 0, 0, 0);
+        }
+}
 /* A warp's rows, of which there are `rows`. */
 template <int ROWS, int NV>
 VEC_DEV void store_state(float *to_re, float *to_im, const float4 (&re)[ROWS][NV], const float4 (&im)[ROWS][NV], int rows,
@@ -145,7 +160,9 @@ VEC_DEV void store_state(float *to_re, float *to_im, const float4 (&re)[ROWS][NV
         }
 }
 
-/* ROWS rows a warp (even; 2 = split), NV pieces of 16 bytes a lane. */
+/* ROWS rows a warp (even; 2 = split), NV pieces of 16 bytes a lane.
+ * Phases: state, parameters and inputs are read; the state takes its step and, but for a cluster, goes back; then head by head the
+ * scores, the coefficients of the rows, the parts of o, and their sum. */
 template <class T, int ROWS, int NV>
 __global__ void __launch_bounds__(MOST_THREADS) interdomain_step__rows(const __grid_constant__ step_params p) {
     constexpr bool SPLIT = ROWS == 2;
@@ -164,16 +181,7 @@ __global__ void __launch_bounds__(MOST_THREADS) interdomain_step__rows(const __g
     }
 
     float4 re[ROWS][NV], im[ROWS][NV];
-#pragma unroll
-    for (int i = 0; i < ROWS; i++)
-#pragma unroll
-        for (int v = 0; v < NV; v++) {
-            const int col = 4 * (lane + 32 * v);
-            const bool valid = first + i < m && col < width;
-            const int64_t at = base + (int64_t)(first + i) * width + col;
-            re[i][v] = valid ? *reinterpret_cast<const float4 *>(p.re + at) : make_float4(0, 0, 0, 0);
-            im[i][v] = valid ? *reinterpret_cast<const float4 *>(p.im + at) : make_float4(0, 0, 0, 0);
-        }
+    load_state<ROWS, NV>(re, im, p, base, first, m, width, lane);
     float lr[ROWS], li[ROWS], br[ROWS], bi[ROWS];
 #pragma unroll
     for (int i = 0; i < ROWS; i++) {

@@ -4,7 +4,7 @@
  *     readers and writers. Links of a chunk and head: for the keys dT and dS, for the values B and P.
  *   scan (interdomain/wide_scan.cu), from the last chunk to the first:  what follows from dX^, the gradient of the state; dQ.
  * One block of modes: one kernel does the chains. Two: there is no room for both, and three kernels do a third each, with what is
- * in shared memory between the thirds laid down in p->halves: interdomain_chains__wide to a, interdomain_gram__wide to B,
+ * in shared memory between the thirds laid down in p->halves: interdomain_halves__wide to a, interdomain_gram__wide to B,
  * interdomain_scores__wide the rest; the first two take a block of modes.
  * Invariant: between two barriers no tile is both written and read by different warps. */
 #include "ops/cuda/interdomain/wide_bwd.cuh"
@@ -36,26 +36,6 @@ static_assert(2 * 2 * HALF == mix_halves_bytes(2), "mixer.cuh gives a chunk and 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 IDA_DEV unsigned char *half_at(const mix_params *p, int slot, int64_t h, int b, int side) {
     return p->halves + (((slot * p->h + h) * 2 + b) * 2 + side) * HALF;
-}
-
-/* Where a thread is: base of shared memory, its warpgroup's side and the other's; u: units of 16 bytes (tiles.h). */
-typedef struct chain {
-    int wg, warp, lane;
-    uint32_t base, own, opp, u, u_own, u_tile, place, place_t;
-} chain;
-IDA_DEV chain chain_at(uint32_t base, int side, int wg, int thread) {
-    chain c;
-    c.wg = wg, c.warp = thread / 32 % 4, c.lane = thread % 32;
-    c.base = base, c.own = base + (uint32_t)(wg * side), c.opp = base + (uint32_t)((1 - wg) * side);
-    c.u = base >> 4, c.u_own = c.u + (uint32_t)(wg * (side / 16)), c.u_tile = c.u + (uint32_t)(wg * (TILE / 16));
-    c.place = frag_place(c.warp, c.lane), c.place_t = frag_t_place(c.warp, c.lane);
-    return c;
-}
-IDA_DEV void chain_opaque(chain *c) { opaque(c->own), opaque(c->opp), opaque(c->u), opaque(c->u_own), opaque(c->u_tile); }
-IDA_DEV spot chain_spot(const chain *c) {
-    spot at = {};
-    at.wg = c->wg, at.warp = c->warp, at.lane = c->lane, at.row = 16 * c->warp + c->lane / 4;
-    return at;
 }
 
 /* ---- loads, by one thread; v: of the first block of columns */
@@ -122,29 +102,6 @@ template <int CB> IDA_DEV void chain_first(const chain *c, const e_tables *e, in
     fence_async();
 }
 
-/* dg (re | im) += a^T dconj(c): of a block of either, whose two tiles begin at a and d.
- * re: a_re^T dc_re + sign a_im^T dc_im;  sign im: a_im^T dc_re - sign a_re^T dc_im. Signs go on A in registers. */
-IDA_DEV void gram_grad(float (&dg)[32], uint32_t (&signed_a)[16], const chain *c, int a, int d, bool hermitian) {
-    const uint32_t flip = (c->wg != 0) == hermitian ? 0x80008000u : 0u;
-#pragma unroll
-    for (int kk = 0; kk < 4; kk++) {
-        ldsm_t(signed_a + 4 * kk, c->base + a + (1 - c->wg) * TILE + kk * MN_STEP + c->place_t);
-#pragma unroll
-        for (int i = 0; i < 4; i++) signed_a[4 * kk + i] ^= flip;
-    }
-    wg_fence();
-#pragma unroll
-    for (int kk = 0; kk < 4; kk++)
-        mma_ss<1, 1>(dg, desc_mn(c->u_tile, a + kk * MN_STEP, TILE), desc_mn(c->u, d + kk * MN_STEP, TILE), 1);
-#pragma unroll
-    for (int kk = 0; kk < 4; kk++) mma_rs<1>(dg, signed_a + 4 * kk, desc_mn(c->u, d + TILE + kk * MN_STEP, TILE), 1);
-}
-IDA_DEV void store_gram(float *to, int64_t stride, float (&dg)[32], const chain *c, bool hermitian) {
-    const spot at = chain_spot(c);
-#pragma unroll
-    for (int i = 0; i < 32; i++) dg[i] = c->wg && !hermitian ? -dg[i] : dg[i];
-    store_acc(to, stride, dg, 64, 64, &at);
-}
 /* df (re | im columns) += dP^T B + S^T dT */
 IDA_DEV void reader_grad(float (&df)[32], const chain *c, int left, int s, int side) {
 #pragma unroll
@@ -161,12 +118,94 @@ IDA_DEV void store_moments(float *mom, int64_t mp, const float *of_warps, int th
     mom[thread / 64 * mp + thread % 64] = sum;
 }
 
-/* MB = 1: the chains, whole; b = 0. MB = 2: their first third, of modes block b. */
-template <int MB, int CB>
-IDA_DEV void chains_task(const mix_params *p, const mix_maps *maps, unsigned char *smem, uint32_t base, int run, int64_t h, int b,
-                         int wg, int thread) {
+/* What a CTA walks: a run of chunks of head h (group g, v: its first virtual head here). left: chunks to go. */
+typedef struct chain_run {
+    int64_t h, g, v, left;
+    chunk_walk next;
+    int phase;
+} chain_run;
+template <int CB>
+IDA_DEV chain_run chain_open(const mix_params *p, const mix_maps *maps, uint32_t base, int run, int64_t h, int64_t v, int thread) {
+    chain_run r;
+    r.h = h, r.g = h / p->per, r.v = v, r.left = chunk_run(p, run + 1) - chunk_run(p, run), r.phase = 0;
+    r.next = chunk_open(p, chunk_run(p, run));
+    if (thread == 0) {
+        load_tiles<CB>(p, maps, base, (int)r.h, (int)r.g, r.next.token, r.next.slot, r.v);
+        load_last<CB>(p, base, r.next.slot, r.v);
+    }
+    return r;
+}
+/* A chunk as far as a | dconj(c), and the tiles of the next one sent for. Returns its slot. */
+template <int CB>
+IDA_DEV int chain_begin(chain_run *r, const mix_params *p, const mix_maps *maps, chain *c, const e_tables *e, int thread) {
     typedef chain_map<CB> at;
-    const int64_t g = h / p->per, v = (h * MB + b) * CB;
+    const int rows = r->next.rows, slot = r->next.slot;
+    if (r->left > 1) chunk_next(p, &r->next);
+    chain_opaque(c);
+    mbar_wait(c->base + at::BAR + 8, r->phase);
+    if (rows < MIX_CHUNK) {
+        for (int side = 0; side < 2; side++) clear_rows<2 * CB>(c->base + side * at::SIDE + at::Q, rows, thread, THREADS);
+        bar_sync(1, THREADS);
+    }
+    chain_first<CB>(c, e, r->phase);
+    bar_sync(1, THREADS);
+    if (r->left > 1 && thread == 0) {
+        fence_async(); /* the rows cleared */
+        load_tiles<CB>(p, maps, c->base, (int)r->h, (int)r->g, r->next.token, r->next.slot, r->v);
+        for (int side = 0; side < 2; side++) bulk_prefetch(slot_at(p, r->next.slot, r->v + CB - 1, side), PANEL);
+    }
+    return slot;
+}
+/* pairs = B | dT by way of conj(c) | da; dG, and the moments of the warp. */
+template <int CB>
+IDA_DEV void chain_gram(uint32_t (&pairs)[32], float (&dg)[32], float *moment, const chain *c, const e_tables *e, bool hermitian) {
+    typedef chain_map<CB> at;
+    float t[64];
+    uint32_t signed_a[16];
+    touch(t);
+    touch(dg);
+    wg_fence();
+#pragma unroll
+    for (int kk = 0; kk < 8; kk++)
+        mma_ss<0, 0>(t, desc_k(c->u_own, at::LEFT + (kk / 4) * TILE + (kk % 4) * K_STEP),
+                     desc_k(c->u, at::GG + (kk / 4) * PANEL + (kk % 4) * K_STEP), kk > 0);
+    wg_commit();
+    gram_grad(dg, signed_a, c, at::LEFT, at::SIDE + at::LEFT, hermitian);
+    wg_commit();
+    wg_wait<1>();
+    touch(t);
+    back_e(pairs, moment, t, e, c->opp + at::LEFT, c->opp + at::LOW, c->place, c->warp, c->lane, true);
+    wg_wait<0>();
+    touch(dg);
+}
+/* P | dS from pairs = B | dT, and dF~. */
+template <int CB> IDA_DEV void chain_last(const uint32_t (&pairs)[32], float (&df)[32], const chain *c) {
+    typedef chain_map<CB> at;
+    float s[32];
+    uint32_t low[16];
+    touch(s);
+    touch(df);
+    wg_fence();
+#pragma unroll
+    for (int kk = 0; kk < 8; kk++)
+        mma_rs<0>(s, pairs + 4 * kk, desc_k(c->u, at::F + (kk / 4) * TILE + (kk % 4) * K_STEP), kk > 0);
+    wg_commit();
+    reader_grad(df, c, at::LEFT, at::S, at::SIDE);
+    wg_commit();
+    wg_wait<1>();
+    touch(s);
+    pack_tril(low, s, c->warp, c->lane);
+    st_packed(c->own + at::LOW, c->place, low);
+    fence_async();
+    wg_wait<0>();
+    touch(df);
+}
+
+/* One block of modes: the whole of a chunk's chains. */
+template <int CB>
+IDA_DEV void chains_task(const mix_params *p, const mix_maps *maps, unsigned char *smem, uint32_t base, int run, int64_t h, int wg,
+                         int thread) {
+    typedef chain_map<CB> at;
     const float4 *tables = reinterpret_cast<const float4 *>(smem + at::E);
     const e_tables e = {tables, tables + 256};
     float *moments = reinterpret_cast<float *>(smem + at::MOMENT);
@@ -174,100 +213,28 @@ IDA_DEV void chains_task(const mix_params *p, const mix_maps *maps, unsigned cha
     float df[32], dg[32];
 #pragma unroll
     for (int i = 0; i < 32; i++) df[i] = dg[i] = 0;
-    int phase = 0;
 
-    int64_t left = chunk_run(p, run + 1) - chunk_run(p, run);
-    chunk_walk next = chunk_open(p, chunk_run(p, run));
-    if (thread == 0) {
-        load_tiles<CB>(p, maps, base, (int)h, (int)g, next.token, next.slot, v);
-        load_last<CB>(p, base, next.slot, v);
-    }
-    for (; left > 0; left--, phase ^= 1) {
-        const int rows = next.rows, slot = next.slot;
-        if (left > 1) chunk_next(p, &next);
-        chain_opaque(&c);
-        mbar_wait(base + at::BAR + 8, phase);
-        if (rows < MIX_CHUNK) {
-            for (int side = 0; side < 2; side++) clear_rows<2 * CB>(base + side * at::SIDE + at::Q, rows, thread, THREADS);
-            bar_sync(1, THREADS);
-        }
-        chain_first<CB>(&c, &e, phase);
-        bar_sync(1, THREADS);
-        if (left > 1 && thread == 0) {
-            fence_async(); /* the rows cleared */
-            load_tiles<CB>(p, maps, base, (int)h, (int)g, next.token, next.slot, v);
-            for (int side = 0; side < 2; side++) bulk_prefetch(slot_at(p, next.slot, v + CB - 1, side), PANEL);
-        }
-        if (MB == 2) {
-            if (thread == 0) {
-                bulk_store(half_at(p, slot, h, b, 0), base + at::LEFT, HALF);
-                bulk_store(half_at(p, slot, h, b, 1), base + at::SIDE + at::LEFT, HALF);
-                bulk_commit();
-                bulk_wait_read<0>();
-                if (left > 1) load_last<CB>(p, base, next.slot, v);
-            }
-            continue;
-        }
-
-        /* conj(c) | da, the moments, and dG */
+    chain_run r = chain_open<CB>(p, maps, base, run, h, h * CB, thread);
+    for (; r.left > 0; r.left--, r.phase ^= 1) {
+        const int slot = chain_begin<CB>(&r, p, maps, &c, &e, thread);
         uint32_t pairs[32];
-        {
-            float t[64];
-            uint32_t signed_a[16];
-            touch(t);
-            touch(dg);
-            wg_fence();
-#pragma unroll
-            for (int kk = 0; kk < 8; kk++)
-                mma_ss<0, 0>(t, desc_k(c.u_own, at::LEFT + (kk / 4) * TILE + (kk % 4) * K_STEP),
-                             desc_k(c.u, at::GG + (kk / 4) * PANEL + (kk % 4) * K_STEP), kk > 0);
-            wg_commit();
-            gram_grad(dg, signed_a, &c, at::LEFT, at::SIDE + at::LEFT, p->hermitian);
-            wg_commit();
-            wg_wait<1>();
-            touch(t);
-            back_e(pairs, moments + (thread / 32) * 128, t, &e, c.opp + at::LEFT, c.opp + at::LOW, c.place, c.warp, c.lane, true);
-            wg_wait<0>();
-            touch(dg);
-        }
+        chain_gram<CB>(pairs, dg, moments + (thread / 32) * 128, &c, &e, p->hermitian);
         bar_sync(1, THREADS);
-
-        /* B, P | dT, dS, and dF~ */
         st_packed(c.own + at::LEFT, c.place, pairs);
         st_packed(c.own + at::LEFT + TILE, c.place, pairs + 16);
         fence_async();
         bar_sync(1, THREADS);
-        {
-            float s[32];
-            uint32_t low[16];
-            touch(s);
-            touch(df);
-            wg_fence();
-#pragma unroll
-            for (int kk = 0; kk < 8; kk++)
-                mma_rs<0>(s, pairs + 4 * kk, desc_k(c.u, at::F + (kk / 4) * TILE + (kk % 4) * K_STEP), kk > 0);
-            wg_commit();
-            reader_grad(df, &c, at::LEFT, at::S, at::SIDE);
-            wg_commit();
-            wg_wait<1>();
-            touch(s);
-            pack_tril(low, s, c.warp, c.lane);
-            st_packed(c.own + at::LOW, c.place, low);
-            fence_async();
-            wg_wait<0>();
-            touch(df);
-        }
+        chain_last<CB>(pairs, df, &c);
         bar_sync(1, THREADS);
         if (thread == 0) {
             bulk_store(link_at<1>(p, slot, h, 1), base + at::LEFT, wide_link<1>::BYTES);
             bulk_store(link_at<1>(p, slot, h, 0), base + at::SIDE + at::LEFT, wide_link<1>::BYTES);
             bulk_commit();
             bulk_wait_read<0>();
-            if (left > 1) load_last<CB>(p, base, next.slot, v);
+            if (r.left > 1) load_last<CB>(p, base, r.next.slot, r.v);
         }
     }
     if (thread == 0) bulk_wait();
-    if (MB == 2) return;
 
     const spot here = chain_spot(&c);
     float *record = p->records + (run * p->h + h) * mix_record_floats(MIX_TILE), *to_dg = record + 64 * 128;
@@ -276,30 +243,77 @@ IDA_DEV void chains_task(const mix_params *p, const mix_maps *maps, unsigned cha
     bar_sync(1, THREADS);
     store_moments(to_dg + 2 * 4096, MIX_TILE, moments, thread);
 }
+
+/* Two blocks of modes, first third: a | dconj(c) of block b, laid down with S | dP. */
+template <int CB>
+IDA_DEV void halves_task(const mix_params *p, const mix_maps *maps, unsigned char *smem, uint32_t base, int run, int64_t h, int b,
+                         int wg, int thread) {
+    typedef chain_map<CB> at;
+    const float4 *tables = reinterpret_cast<const float4 *>(smem + at::E);
+    const e_tables e = {tables, tables + 256};
+    chain c = chain_at(base, at::SIDE, wg, thread);
+    chain_run r = chain_open<CB>(p, maps, base, run, h, (h * 2 + b) * CB, thread);
+    for (; r.left > 0; r.left--, r.phase ^= 1) {
+        const int slot = chain_begin<CB>(&r, p, maps, &c, &e, thread);
+        if (thread == 0) {
+            bulk_store(half_at(p, slot, h, b, 0), base + at::LEFT, HALF);
+            bulk_store(half_at(p, slot, h, b, 1), base + at::SIDE + at::LEFT, HALF);
+            bulk_commit();
+            bulk_wait_read<0>();
+            if (r.left > 1) load_last<CB>(p, base, r.next.slot, r.v);
+        }
+    }
+    if (thread == 0) bulk_wait();
+}
+
+/* Powers of modes [m0, m0 + 64) of the group's mp, and the barriers, by all threads. */
+template <int CB>
+IDA_DEV void set_up(const mix_params *p, unsigned char *smem, uint32_t base, int64_t g, int m0, int mp, int thread) {
+    typedef chain_map<CB> at;
+    for (int i = thread; i < 1024; i += THREADS) reinterpret_cast<float *>(smem + at::MOMENT)[i] = 0;
+    float4 *tables = reinterpret_cast<float4 *>(smem + at::E);
+    e_fill(tables, tables + 256, p->t.pw + g * MIX_POWERS * 2 * mp + m0, mp, thread);
+    if (thread == 0)
+        for (int i = 0; i < 2; i++) mbar_init(base + at::BAR + 8 * i, 1);
+    fence_async();
+    __syncthreads();
+}
 #endif
 
-/* MB = 2: a CTA for each block of modes. */
-template <int MB, int CB> __global__ void __launch_bounds__(THREADS, 1)
+/* A CTA is a run of chunks and a head. */
+template <int CB> __global__ void __launch_bounds__(THREADS, 1)
     interdomain_chains__wide(const __grid_constant__ mix_params p, const __grid_constant__ mix_maps maps) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
     typedef chain_map<CB> at;
     extern __shared__ unsigned char raw[];
     unsigned char *smem = raw + ((1024 - (smem_at(raw) & 1023)) & 1023);
     const uint32_t base = smem_at(smem);
-    const int thread = (int)threadIdx.x, run = (int)(blockIdx.x / (p.h * MB)), wg = __shfl_sync(~0u, thread / 128, 0);
-    const int64_t h = blockIdx.x / MB % p.h, g = h / p.per;
-    const int b = (int)(blockIdx.x % MB);
+    const int thread = (int)threadIdx.x, run = (int)(blockIdx.x / p.h), wg = __shfl_sync(~0u, thread / 128, 0);
+    const int64_t h = blockIdx.x % p.h, g = h / p.per;
     if (p.t.chunk[g] != MIX_CHUNK) return;
-    for (int i = 0; i < 2; i++) copy16(smem + at::F + i * TILE, p.t.f16 + ((g * 2 + i) * MB + b) * TILE, TILE, thread, THREADS);
-    if (MB == 1) copy16(smem + at::GG, p.t.gg16 + g * 2 * PANEL, 2 * PANEL, thread, THREADS);
-    for (int i = thread; i < 1024; i += THREADS) reinterpret_cast<float *>(smem + at::MOMENT)[i] = 0;
-    float4 *tables = reinterpret_cast<float4 *>(smem + at::E);
-    e_fill(tables, tables + 256, p.t.pw + g * MIX_POWERS * MB * 128 + b * MIX_TILE, MB * MIX_TILE, thread);
-    if (thread == 0)
-        for (int i = 0; i < 2; i++) mbar_init(base + at::BAR + 8 * i, 1);
-    fence_async();
-    __syncthreads();
-    chains_task<MB, CB>(&p, &maps, smem, base, run, h, b, wg, thread);
+    for (int i = 0; i < 2; i++) copy16(smem + at::F + i * TILE, p.t.f16 + (g * 2 + i) * TILE, TILE, thread, THREADS);
+    copy16(smem + at::GG, p.t.gg16 + g * 2 * PANEL, 2 * PANEL, thread, THREADS);
+    set_up<CB>(&p, smem, base, g, 0, MIX_TILE, thread);
+    chains_task<CB>(&p, &maps, smem, base, run, h, wg, thread);
+#else
+    __trap(); /* not for this chip: a build without sm_90a must not leave its outputs unwritten */
+#endif
+}
+/* A CTA is a run of chunks, a head, and one of two blocks of modes. */
+template <int CB> __global__ void __launch_bounds__(THREADS, 1)
+    interdomain_halves__wide(const __grid_constant__ mix_params p, const __grid_constant__ mix_maps maps) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    typedef chain_map<CB> at;
+    extern __shared__ unsigned char raw[];
+    unsigned char *smem = raw + ((1024 - (smem_at(raw) & 1023)) & 1023);
+    const uint32_t base = smem_at(smem);
+    const int thread = (int)threadIdx.x, run = (int)(blockIdx.x / (p.h * 2)), wg = __shfl_sync(~0u, thread / 128, 0);
+    const int64_t h = blockIdx.x / 2 % p.h, g = h / p.per;
+    const int b = (int)(blockIdx.x % 2);
+    if (p.t.chunk[g] != MIX_CHUNK) return;
+    for (int i = 0; i < 2; i++) copy16(smem + at::F + i * TILE, p.t.f16 + ((g * 2 + i) * 2 + b) * TILE, TILE, thread, THREADS);
+    set_up<CB>(&p, smem, base, g, b * MIX_TILE, 2 * MIX_TILE, thread);
+    halves_task<CB>(&p, &maps, smem, base, run, h, b, wg, thread);
 #else
     __trap(); /* not for this chip: a build without sm_90a must not leave its outputs unwritten */
 #endif
@@ -508,12 +522,16 @@ __global__ void __launch_bounds__(THREADS, 1) interdomain_scores__wide(const __g
 #endif
 }
 
-template <int MB, int CB> static void launch_chains(const mix_params *p, const mix_maps *maps, cudaStream_t stream) {
+template <int CB> static void launch_chains(const mix_params *p, const mix_maps *maps, cudaStream_t stream) {
+    const int bytes = chain_map<CB>::BYTES;
+    cudaFuncSetAttribute(interdomain_chains__wide<CB>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    interdomain_chains__wide<CB><<<(unsigned)(p->n_chunk_runs * p->h), THREADS, bytes, stream>>>(*p, *maps);
+}
+template <int CB> static void launch_thirds(const mix_params *p, const mix_maps *maps, cudaStream_t stream) {
     const unsigned ctas = (unsigned)(p->n_chunk_runs * p->h);
     const int bytes = chain_map<CB>::BYTES;
-    cudaFuncSetAttribute(interdomain_chains__wide<MB, CB>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-    interdomain_chains__wide<MB, CB><<<ctas * MB, THREADS, bytes, stream>>>(*p, *maps);
-    if (MB == 1) return;
+    cudaFuncSetAttribute(interdomain_halves__wide<CB>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    interdomain_halves__wide<CB><<<ctas * 2, THREADS, bytes, stream>>>(*p, *maps);
     cudaFuncSetAttribute(interdomain_gram__wide, cudaFuncAttributeMaxDynamicSharedMemorySize, GR_BYTES);
     interdomain_gram__wide<<<ctas * 2, THREADS, GR_BYTES, stream>>>(*p);
     cudaFuncSetAttribute(interdomain_scores__wide, cudaFuncAttributeMaxDynamicSharedMemorySize, SC_BYTES);
@@ -524,9 +542,9 @@ cudaError_t mix_launch_bwd_wide(const mix_params *p, int64_t n, cudaStream_t str
     mix_maps maps;
     const cudaError_t status = mix_make_maps(&maps, p, n);
     if (status != cudaSuccess) return status;
-    if (p->mb == 1) launch_chains<1, 2>(p, &maps, stream);
-    else if (p->cb == 1) launch_chains<2, 1>(p, &maps, stream);
-    else launch_chains<2, 2>(p, &maps, stream);
+    if (p->mb == 1) launch_chains<2>(p, &maps, stream);
+    else if (p->cb == 1) launch_thirds<1>(p, &maps, stream);
+    else launch_thirds<2>(p, &maps, stream);
     mix_launch_scan_wide(p, &maps, stream);
     return cudaGetLastError();
 }

@@ -86,12 +86,126 @@ IDA_DEV void fill_role(const mix_params *p, const mix_maps *maps, ring<N> r, int
     }
 }
 
+/* What a thread of a warpgroup knows: the ring and how far it has been seen filled, shared memory in units of 16 bytes (tiles.h). */
+template <int N> struct out_seat {
+    ring<N> r;
+    int issued, warp, lane;
+    uint32_t u;
+};
+/* S of a chunk, queued; q: the tiles of Q, behind which those of K lie. in_a: the first item of kind A. */
+template <int CB, int N> IDA_DEV void out_scores(float (&s)[32], uint32_t (&q)[CB], out_seat<N> *me, int in_a) {
+#pragma unroll
+    for (int c = 0; c < CB; c++) q[c] = ring_tile(me->r, in_a + c, &me->issued, me->lane);
+    touch(s);
+    wg_fence();
+#pragma unroll
+    for (int c = 0; c < CB; c++)
+#pragma unroll
+        for (int kk = 0; kk < 4; kk++)
+            mma_ss<0, 0>(s, desc_k(q[c], kk * K_STEP), desc_k(q[c], TILE + kk * K_STEP), c > 0 || kk > 0);
+    wg_commit();
+}
+/* a = E (S F~ + Q X~_k), block by block; gives the items of kind A back, but for gg. */
+template <int MB, int CB, int N>
+IDA_DEV void out_readers(uint32_t (&a)[MB][32], float (&s)[32], const uint32_t (&q)[CB], const e_tables (&e)[MB],
+                         out_seat<N> *me, int in_a) {
+    const int in_x = in_a + CB;
+    uint32_t low[16], x[CB];
+#pragma unroll
+    for (int b = 0; b < MB; b++) {
+        float t[64];
+#pragma unroll
+        for (int c = 0; c < CB; c++) x[c] = ring_tile(me->r, in_x + b * CB + c, &me->issued, me->lane);
+        touch(t);
+        wg_fence();
+#pragma unroll
+        for (int c = 0; c < CB; c++)
+#pragma unroll
+            for (int kk = 0; kk < 4; kk++)
+                mma_ss<0, 0>(t, desc_k(q[c], kk * K_STEP), desc_k(x[c], kk * K_STEP), c > 0 || kk > 0);
+        wg_commit();
+        if (b == 0) {
+            wg_wait<1>();
+            touch(s);
+            pack_tril(low, s, me->warp, me->lane);
+        }
+        wg_fence();
+#pragma unroll
+        for (int kk = 0; kk < 4; kk++)
+            mma_rs<1>(t, low + 4 * kk, desc_mn(me->u, wide_fwd<MB>::AT_F + b * TILE + kk * MN_STEP, MB * TILE), 1);
+        wg_commit();
+        wg_wait<0>();
+        touch(t);
+#pragma unroll
+        for (int c = 0; c < CB; c++) {
+            ring_give(me->r, in_x + b * CB + c, me->lane);
+            if (b == MB - 1) ring_give(me->r, in_a + c, me->lane);
+        }
+        times_e_low(a[b], t, &e[b], 0, me->warp, me->lane, false);
+    }
+}
+/* pairs = B by way of conj(c) = a gg. in_gg: the first item of gg, where it streams. */
+template <int MB, int N>
+IDA_DEV void out_gram(uint32_t (&pairs)[MB][32], const uint32_t (&a)[MB][32], const e_tables (&e)[MB], out_seat<N> *me, int in_gg) {
+#pragma unroll
+    for (int to = 0; to < MB; to++) {
+        float t[64];
+        uint32_t gg[2 * MB];
+#pragma unroll
+        for (int panel = 0; panel < 2 * MB; panel++)
+            gg[panel] = MB == 1 ? me->u + (uint32_t)((wide_fwd<MB>::AT_GG + panel * PANEL) / 16)
+                                : ring_tile(me->r, in_gg + to * 2 * MB + panel, &me->issued, me->lane);
+        touch(t);
+        wg_fence();
+#pragma unroll
+        for (int panel = 0; panel < 2 * MB; panel++)
+#pragma unroll
+            for (int kk = 0; kk < 4; kk++)
+                mma_rs<0>(t, a[panel % MB] + 16 * (panel / MB) + 4 * kk, desc_k(gg[panel], kk * K_STEP), panel > 0 || kk > 0);
+        wg_commit();
+        wg_wait<0>();
+        touch(t);
+#pragma unroll
+        for (int panel = 0; MB > 1 && panel < 2 * MB; panel++) ring_give(me->r, in_gg + to * 2 * MB + panel, me->lane);
+        back_e(pairs[to], NULL, t, &e[to], 0, 0, 0, me->warp, me->lane, false);
+    }
+}
+/* o = P V + B X~_v; s: P before its mask, queued by the caller; u_v: the tiles of V. */
+template <int MB, int CB, int N>
+IDA_DEV void out_columns(float (&o)[CB][32], float (&s)[32], const uint32_t (&pairs)[MB][32], const uint32_t (&x)[MB][CB],
+                         uint32_t u_v, const out_seat<N> *me) {
+    uint32_t low[16];
+#pragma unroll
+    for (int c = 0; c < CB; c++) touch(o[c]);
+    wg_fence();
+#pragma unroll
+    for (int c = 0; c < CB; c++)
+#pragma unroll
+        for (int b = 0; b < MB; b++)
+#pragma unroll
+            for (int kk = 0; kk < 8; kk++)
+                mma_rs<1>(o[c], pairs[b] + 4 * kk, desc_mn(x[b][c], kk * MN_STEP, TILE), b > 0 || kk > 0);
+    wg_commit();
+    wg_wait<1>();
+    touch(s);
+    pack_tril(low, s, me->warp, me->lane);
+    wg_fence();
+#pragma unroll
+    for (int c = 0; c < CB; c++)
+#pragma unroll
+        for (int kk = 0; kk < 4; kk++) mma_rs<1>(o[c], low + 4 * kk, desc_mn(u_v, c * TILE + kk * MN_STEP, TILE), 1);
+    wg_commit();
+    wg_wait<0>();
+#pragma unroll
+    for (int c = 0; c < CB; c++) touch(o[c]);
+}
+
 template <int MB, int CB, int N>
 IDA_DEV void out_role(const mix_params *p, const unsigned char *smem, uint32_t base, ring<N> r, int64_t first, int count,
                       int64_t h, int wg, int thread) {
     typedef wide_fwd<MB> at;
-    const int warp = thread / 32, lane = thread % 32;
-    const uint32_t u = base >> 4, place = frag_place(warp, lane);
+    out_seat<N> me = {r, 0, thread / 32, thread % 32, base >> 4};
+    const uint32_t place = frag_place(me.warp, me.lane);
     e_tables e[MB];
 #pragma unroll
     for (int b = 0; b < MB; b++) {
@@ -100,133 +214,47 @@ IDA_DEV void out_role(const mix_params *p, const unsigned char *smem, uint32_t b
     }
     chunk_walk now = chunk_open(p, first);
     for (int i = 0; i < wg; i++) chunk_next(p, &now);
-    int issued = 0;
     for (int n = wg; n < count; n += at::WORKERS) {
-        const int in_a = items_a<MB, CB>(n), in_b = items_b<MB, CB>(n, count), in_x = in_a + CB, in_gg = in_x + MB * CB,
-                  in_v = in_b + MB * CB;
-        uint32_t a[MB][32], b_pairs[MB][32], low[16], q[CB], x[MB][CB];
-        float s[32];
-#pragma unroll
-        for (int c = 0; c < CB; c++) q[c] = ring_tile(r, in_a + c, &issued, lane);
-        touch(s);
-        wg_fence();
-#pragma unroll
-        for (int c = 0; c < CB; c++)
-#pragma unroll
-            for (int kk = 0; kk < 4; kk++)
-                mma_ss<0, 0>(s, desc_k(q[c], kk * K_STEP), desc_k(q[c], TILE + kk * K_STEP), c > 0 || kk > 0);
-        wg_commit();
-#pragma unroll
-        for (int b = 0; b < MB; b++) {
-            float t[64];
-#pragma unroll
-            for (int c = 0; c < CB; c++) x[b][c] = ring_tile(r, in_x + b * CB + c, &issued, lane);
-            touch(t);
-            wg_fence();
-#pragma unroll
-            for (int c = 0; c < CB; c++)
-#pragma unroll
-                for (int kk = 0; kk < 4; kk++)
-                    mma_ss<0, 0>(t, desc_k(q[c], kk * K_STEP), desc_k(x[b][c], kk * K_STEP), c > 0 || kk > 0);
-            wg_commit();
-            if (b == 0) {
-                wg_wait<1>();
-                touch(s);
-                pack_tril(low, s, warp, lane);
-            }
-            wg_fence();
-#pragma unroll
-            for (int kk = 0; kk < 4; kk++)
-                mma_rs<1>(t, low + 4 * kk, desc_mn(u, at::AT_F + b * TILE + kk * MN_STEP, MB * TILE), 1);
-            wg_commit();
-            wg_wait<0>();
-            touch(t);
-#pragma unroll
-            for (int c = 0; c < CB; c++) {
-                ring_give(r, in_x + b * CB + c, lane);
-                if (b == MB - 1) ring_give(r, in_a + c, lane);
-            }
-            times_e_low(a[b], t, &e[b], 0, warp, lane, false);
-        }
-#pragma unroll
-        for (int to = 0; to < MB; to++) {
-            float t[64];
-            uint32_t gg[2 * MB];
-#pragma unroll
-            for (int panel = 0; panel < 2 * MB; panel++)
-                gg[panel] = MB == 1 ? u + (uint32_t)((at::AT_GG + panel * PANEL) / 16)
-                                    : ring_tile(r, in_gg + to * 2 * MB + panel, &issued, lane);
-            touch(t);
-            wg_fence();
-#pragma unroll
-            for (int panel = 0; panel < 2 * MB; panel++)
-#pragma unroll
-                for (int kk = 0; kk < 4; kk++)
-                    mma_rs<0>(t, a[panel % MB] + 16 * (panel / MB) + 4 * kk, desc_k(gg[panel], kk * K_STEP),
-                              panel > 0 || kk > 0);
-            wg_commit();
-            wg_wait<0>();
-            touch(t);
-#pragma unroll
-            for (int panel = 0; MB > 1 && panel < 2 * MB; panel++) ring_give(r, in_gg + to * 2 * MB + panel, lane);
-            back_e(b_pairs[to], NULL, t, &e[to], 0, 0, 0, warp, lane, false);
-        }
-        touch(s);
+        const int in_a = items_a<MB, CB>(n), in_b = items_b<MB, CB>(n, count), in_v = in_b + MB * CB;
+        uint32_t a[MB][32], pairs[MB][32], q[CB], x[MB][CB];
+        float s[32], o[CB][32];
+        out_scores<CB>(s, q, &me, in_a);
+        out_readers<MB, CB>(a, s, q, e, &me, in_a);
+        out_gram<MB>(pairs, a, e, &me, in_a + CB + MB * CB);
+        touch(s); /* P before its mask */
         wg_fence();
 #pragma unroll
         for (int b = 0; b < MB; b++)
 #pragma unroll
             for (int kk = 0; kk < 8; kk++)
-                mma_rs<0>(s, b_pairs[b] + 4 * kk, desc_k(u, at::AT_F + (kk / 4 * MB + b) * TILE + (kk % 4) * K_STEP),
+                mma_rs<0>(s, pairs[b] + 4 * kk, desc_k(me.u, at::AT_F + (kk / 4 * MB + b) * TILE + (kk % 4) * K_STEP),
                           b > 0 || kk > 0);
         wg_commit();
 #pragma unroll
         for (int b = 0; b < MB; b++)
 #pragma unroll
-            for (int c = 0; c < CB; c++) x[b][c] = ring_tile(r, in_b + b * CB + c, &issued, lane);
-        const uint32_t u_v = ring_tile(r, in_v, &issued, lane), v = u_v << 4;
+            for (int c = 0; c < CB; c++) x[b][c] = ring_tile(r, in_b + b * CB + c, &me.issued, me.lane);
+        const uint32_t u_v = ring_tile(r, in_v, &me.issued, me.lane), v = u_v << 4;
         if (now.rows < MIX_CHUNK) {
             clear_rows<CB>(v, now.rows, thread, 128); /* P is zero there, but V need not be finite */
             bar_sync(1 + wg, 128);
         }
-        float o[CB][32];
+        out_columns<MB, CB>(o, s, pairs, x, u_v, &me);
 #pragma unroll
-        for (int c = 0; c < CB; c++) touch(o[c]);
-        wg_fence();
-#pragma unroll
-        for (int c = 0; c < CB; c++)
-#pragma unroll
-            for (int b = 0; b < MB; b++)
-#pragma unroll
-                for (int kk = 0; kk < 8; kk++)
-                    mma_rs<1>(o[c], b_pairs[b] + 4 * kk, desc_mn(x[b][c], kk * MN_STEP, TILE), b > 0 || kk > 0);
-        wg_commit();
-        wg_wait<1>();
-        touch(s);
-        pack_tril(low, s, warp, lane);
-        wg_fence();
-#pragma unroll
-        for (int c = 0; c < CB; c++)
-#pragma unroll
-            for (int kk = 0; kk < 4; kk++) mma_rs<1>(o[c], low + 4 * kk, desc_mn(u_v, c * TILE + kk * MN_STEP, TILE), 1);
-        wg_commit();
-        wg_wait<0>();
-#pragma unroll
-        for (int c = 0; c < CB; c++) touch(o[c]);
-#pragma unroll
-        for (int i = 0; i < MB * CB; i++) ring_give(r, in_b + i, lane);
+        for (int i = 0; i < MB * CB; i++) ring_give(r, in_b + i, me.lane);
         /* V was read by this warpgroup alone: each warp turns its rows of the tile into o */
         bar_sync(1 + wg, 128);
         __nv_bfloat16 *to = (__nv_bfloat16 *)p->o + ((int64_t)now.token * p->h + h) * p->d;
 #pragma unroll
         for (int c = 0; c < CB; c++) {
-            pack_acc(low, o[c]);
-            st_packed(v + c * TILE, place, low);
+            uint32_t t[16];
+            pack_acc(t, o[c]);
+            st_packed(v + c * TILE, place, t);
             __syncwarp();
-            store_rows<8>(to + MIX_TILE * c, p->h * p->d, v + c * TILE, 0, now.rows, (int)p->d - MIX_TILE * c, warp, lane);
+            store_rows<8>(to + MIX_TILE * c, p->h * p->d, v + c * TILE, 0, now.rows, (int)p->d - MIX_TILE * c, me.warp, me.lane);
         }
         fence_async();
-        ring_give(r, in_v, lane);
+        ring_give(r, in_v, me.lane);
         for (int i = 0; i < at::WORKERS; i++) chunk_next(p, &now);
     }
 }

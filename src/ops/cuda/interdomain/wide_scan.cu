@@ -60,21 +60,31 @@ IDA_DEV void load_states(const mix_params *p, uint32_t to, uint32_t bar, int slo
     for (int i = 0; i < 2; i++)
         bulk_load(to + (uint32_t)(i * PANEL), slot_at(p, slot, is->v0 + i * is->v_step, is->side), PANEL, bar);
 }
-/* Sends for a chunk. FULL false: only what dX~ needs. */
-template <int MB, bool FULL>
-IDA_DEV void load_chunk(const mix_params *p, const mix_maps *maps, uint32_t stage, uint32_t bar, const scan_place *is,
-                        const back_walk *w) {
+/* Send for a chunk: all of it; what dX~ needs. */
+template <int MB> IDA_DEV void load_chunk(const mix_params *p, const mix_maps *maps, uint32_t stage, uint32_t bar,
+                                          const scan_place *is, const back_walk *w) {
     typedef scan_map<MB> at;
     fence_async();
-    mbar_expect(bar, FULL ? at::STAGE : at::LOW + at::COLUMNS * TILE);
-    bulk_load(stage + at::LINK, link_at<MB>(p, w->slot, is->h, is->side), FULL ? wide_link<MB>::BYTES : wide_link<MB>::LOW, bar);
+    mbar_expect(bar, at::STAGE);
+    bulk_load(stage + at::LINK, link_at<MB>(p, w->slot, is->h, is->side), wide_link<MB>::BYTES, bar);
 #pragma unroll
     for (int c = 0; c < at::COLUMNS; c++) {
         const int col = (is->c + c) * MIX_TILE;
         tensor_load(stage + at::Q + c * TILE, is->side ? &maps->dout : &maps->q, col, (int)is->h, w->token, bar);
-        if (FULL) tensor_load(stage + at::K + c * TILE, is->side ? &maps->v : &maps->k, col, (int)is->g, w->token, bar);
+        tensor_load(stage + at::K + c * TILE, is->side ? &maps->v : &maps->k, col, (int)is->g, w->token, bar);
     }
-    if (FULL) load_states(p, stage + at::X, bar, w->slot, is);
+    load_states(p, stage + at::X, bar, w->slot, is);
+}
+template <int MB> IDA_DEV void load_links(const mix_params *p, const mix_maps *maps, uint32_t stage, uint32_t bar,
+                                          const scan_place *is, const back_walk *w) {
+    typedef scan_map<MB> at;
+    fence_async();
+    mbar_expect(bar, at::LOW + at::COLUMNS * TILE);
+    bulk_load(stage + at::LINK, link_at<MB>(p, w->slot, is->h, is->side), wide_link<MB>::LOW, bar);
+#pragma unroll
+    for (int c = 0; c < at::COLUMNS; c++)
+        tensor_load(stage + at::Q + c * TILE, is->side ? &maps->dout : &maps->q, (is->c + c) * MIX_TILE, (int)is->h, w->token,
+                    bar);
 }
 
 /* Whether this is the second call of two. */
@@ -96,45 +106,140 @@ IDA_DEV void rows_out(__nv_bfloat16 *to, int64_t stride, const float (&d)[32 / M
     __syncwarp(); /* before the next dX^ */
 }
 
-/* FULL false: over one piece, from zero after every piece but a sequence's last, to x_piece. run: then the piece. */
-template <int MB, bool FULL, int side>
+/* What a thread of a scan knows: its place, the virtual head of its warpgroup, the powers of its modes, and where barriers and the
+ * warpgroup's dX^ lie. u, u_hat: in units of 16 bytes (tiles.h). */
+typedef struct scan_seat {
+    spot at;
+    int wg;
+    int64_t v;
+    const float *pw;
+    uint32_t base, bar, place, hat, u, u_hat;
+} scan_seat;
+template <int MB>
+IDA_DEV scan_seat seat_at(const mix_params *p, uint32_t base, const scan_place *is, int side, int wg, int thread) {
+    typedef scan_map<MB> map;
+    scan_seat s;
+    s.at.wg = side, s.at.warp = thread / 32 % 4, s.at.lane = thread % 32, s.at.row = 16 * s.at.warp + s.at.lane / 4;
+    s.at.m0 = MB == 2 ? wg * MIX_TILE : 0, s.at.c0 = (MB == 1 ? wg : is->c) * MIX_TILE;
+    s.at.h = is->h, s.at.g = is->g, s.at.s = 0;
+    s.wg = wg, s.v = is->v0 + wg * is->v_step;
+    s.pw = p->t.pw + is->g * MIX_POWERS * 2 * MB * MIX_TILE + s.at.m0;
+    s.base = base, s.bar = base + map::BAR, s.place = frag_place(s.at.warp, s.at.lane), s.u = base >> 4;
+    s.hat = base + map::HAT + (uint32_t)(wg * PANEL), s.u_hat = s.u + (uint32_t)(wg * (PANEL / 16));
+    return s;
+}
+/* For the threads that share dX^: with one block of modes those of a warpgroup, else all. */
+template <int MB> IDA_DEV void scan_sync(int wg) {
+    if (MB == 1) bar_sync(2 + wg, 128);
+    else bar_sync(1, THREADS);
+}
+/* dX^ = conj(Lam^e) dX~' of a chunk of `rows` tokens; ends: the sequence ends with it. */
+template <int MB> IDA_DEV void scan_scale(grad_state *dx, const scan_seat *s, bool ends, int rows) {
+    const int mp = MB * MIX_TILE, centre = MIX_CHUNK / 2;
+    grad_scale(dx, s->pw + ((ends ? rows - 1 - centre : MIX_CHUNK) + centre) * 2 * mp, mp, s->at.row);
+}
+
+/* ---- products of a chunk, queued only. us: its stage in units of 16 bytes */
+/* dX~ = dX^ + [dT^T Q | B^T dO] */
+template <int MB> IDA_DEV void state_grad(grad_state *dx, uint32_t us, int wg) {
+    typedef scan_map<MB> map;
+    const uint32_t u_q = us + (uint32_t)(MB == 1 ? wg * (TILE / 16) : 0), u_link = us + (uint32_t)(MB == 2 ? wg * (2 * TILE / 16) : 0);
+#pragma unroll
+    for (int kk = 0; kk < 4; kk++) {
+        const uint64_t q = desc_mn(u_q, map::Q + kk * MN_STEP, TILE);
+        mma_ss<1, 1>(dx->re, desc_mn(u_link, map::LINK + kk * MN_STEP, TILE), q, 1);
+        mma_ss<1, 1>(dx->im, desc_mn(u_link, map::LINK + TILE + kk * MN_STEP, TILE), q, 1);
+    }
+    wg_commit();
+}
+/* out = dK | dV, and dF~ */
+template <int MB> IDA_DEV void token_grads(float (&out)[32 / MB], float (&df)[64], const scan_seat *s, uint32_t us) {
+    typedef scan_map<MB> map;
+    const uint32_t u_q = us + (uint32_t)(MB == 1 ? s->wg * (TILE / 16) : 0);
+    const uint32_t col = (uint32_t)(MB == 2 ? s->wg * 4 : 0), u_hats = MB == 1 ? s->u_hat : s->u + col;
+#pragma unroll
+    for (int kk = 0; kk < 4; kk++)
+        mma_ss<1, 1>(out, desc_mn(us, map::LOW + kk * MN_STEP, TILE), desc_mn(u_q + col, map::Q + kk * MN_STEP, TILE), kk > 0);
+#pragma unroll
+    for (int kk = 0; kk < 8 * MB; kk++)
+        mma_ss<0, 1>(out, desc_k(s->u, map::F + (kk / 4 % 2 * MB + kk / 8) * TILE + (kk % 4) * K_STEP),
+                     desc_mn(u_hats, map::HAT + kk * MN_STEP, PANEL), 1);
+#pragma unroll
+    for (int kk = 0; kk < 4; kk++)
+        mma_ss<0, 0>(df, desc_k(u_q, map::K + kk * K_STEP), desc_k(s->u_hat, map::HAT + kk * K_STEP), 1);
+    wg_commit();
+}
+template <int MB> IDA_DEV void query_grad(float (&dq)[32 / MB], uint32_t us, int wg) {
+    typedef scan_map<MB> map;
+    const uint32_t u_col = us + (uint32_t)(wg * (MB == 1 ? TILE / 16 : 4)), u_x = us + (uint32_t)(wg * (MB == 1 ? PANEL / 16 : 4));
+#pragma unroll
+    for (int kk = 0; kk < 4; kk++)
+        mma_ss<0, 1>(dq, desc_k(us, map::LOW + kk * K_STEP), desc_mn(u_col, map::K + kk * MN_STEP, TILE), kk > 0);
+#pragma unroll
+    for (int kk = 0; kk < 8 * MB; kk++)
+        mma_ss<0, 1>(dq, desc_k(us, map::LINK + (kk / 4) * TILE + (kk % 4) * K_STEP),
+                     desc_mn(u_x, map::X + kk * MN_STEP, PANEL), 1);
+    wg_commit();
+}
+
+/* ---- a task */
+/* dQ, and dK | dV, of a chunk of `rows` tokens: through the warp's own rows of dX^, which nobody reads any more. */
+template <int MB, int side>
+IDA_DEV void store_tokens(const mix_params *p, const scan_seat *s, int token, int rows, const float (&out)[32 / MB],
+                          const float (&dq)[32 / MB]) {
+    const spot *at = &s->at;
+    const int64_t width = side ? p->d : p->r;
+    const int first_col = at->c0 + (MB == 2 ? 32 * s->wg : 0), cols = (int)width - first_col;
+    const int64_t row0 = (token * p->h + at->h) * width + first_col, stride = p->h * width;
+    if (side == 0) rows_out<MB>((__nv_bfloat16 *)p->dq + row0, stride, dq, s->hat + TILE, s->place, rows, cols, at);
+    if (p->per > 1)
+        store_acc((side ? p->dv_head : p->dk_head) + row0, stride, out, rows, cols < 64 / MB ? cols : 64 / MB, at);
+    else rows_out<MB>((__nv_bfloat16 *)(side ? p->dv : p->dk) + row0, stride, out, s->hat, s->place, rows, cols, at);
+}
+/* The task's record: dF~ and the moments of the state. */
+IDA_DEV void store_record(const mix_params *p, const scan_seat *s, int run, int side, const float (&df)[64],
+                          const float (&moment)[4]) {
+    float *record = p->scan_records + ((run * p->vh + s->v) * 2 + side) * MIX_SCAN_RECORD;
+    store_acc(record, 128, df, 64, 128, &s->at);
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        float sum = moment[i];
+        sum += __shfl_xor_sync(~0u, sum, 1);
+        sum += __shfl_xor_sync(~0u, sum, 2);
+        if ((s->at.lane & 3) == 0) record[64 * 128 + (i / 2) * 64 + s->at.row + (i & 1) * 8] = sum;
+    }
+}
+
+/* All gradients of a run of parts. Phases of a part: the gradient of the state after it, and that state's moment; its chunks, each
+ * from dX^ by the products to dX~, dQ and dK | dV, while the next are loaded; the gradient of the first state. At last the record. */
+template <int MB, int side>
 IDA_DEV void scan_task(const mix_params *p, const mix_maps *maps, uint32_t base, int run, const scan_place *is, int wg,
                        int thread) {
     typedef scan_map<MB> map;
     const int mp = MB * MIX_TILE, centre = MIX_CHUNK / 2;
-    spot at;
-    at.wg = side, at.warp = thread / 32 % 4, at.lane = thread % 32, at.row = 16 * at.warp + at.lane / 4;
-    at.m0 = MB == 2 ? wg * MIX_TILE : 0, at.c0 = (MB == 1 ? wg : is->c) * MIX_TILE;
-    at.h = is->h, at.g = is->g, at.s = 0;
-    const int warp = at.warp, lane = at.lane;
-    const int64_t v = is->v0 + wg * is->v_step, width = side ? p->d : p->r;
-    const float *pw = p->t.pw + at.g * MIX_POWERS * 2 * mp + at.m0;
-    const mix_part *list = FULL ? p->parts : p->pieces;
-    const int first = FULL ? (int)p->part_run0[run + 1] - 1 : run, stop = FULL ? (int)p->part_run0[run] : run;
-    const uint32_t bar = base + map::BAR, bar_end = bar + 8 * map::STAGES, place = frag_place(warp, lane), u = base >> 4;
-    const uint32_t hat = base + map::HAT + (uint32_t)(wg * PANEL), u_hat = u + (uint32_t)(wg * (PANEL / 16));
+    scan_seat me = seat_at<MB>(p, base, is, side, wg, thread);
+    const int first = (int)p->part_run0[run + 1] - 1, stop = (int)p->part_run0[run];
+    const uint32_t bar_end = me.bar + 8 * map::STAGES;
     grad_state dx;
     float df[64], moment[4] = {0, 0, 0, 0};
 #pragma unroll
     for (int i = 0; i < 64; i++) df[i] = 0;
 
     back_walk ahead = {first, stop, 0, 0, 0};
-    back_enter(&ahead, list);
+    back_enter(&ahead, p->parts);
     for (int i = 0; i < map::STAGES && ahead.n >= stop; i++) {
-        if (thread == 0) load_chunk<MB, FULL>(p, maps, base + map::RING + i * map::STAGE, bar + 8 * i, is, &ahead);
-        back_next(&ahead, list);
+        if (thread == 0) load_chunk<MB>(p, maps, base + map::RING + i * map::STAGE, me.bar + 8 * i, is, &ahead);
+        back_next(&ahead, p->parts);
     }
     int stage = 0, phases = 0; /* bit i: of barrier i */
     for (int n = first; n >= stop; n--) {
-        const mix_part part = list[n];
+        const mix_part part = p->parts[n];
         const int len = part.end - part.begin, n_chunks = (len + MIX_CHUNK - 1) / MIX_CHUNK;
-        const bool given = part.last && p->dstate_out.re && at.h % p->per == 0;
-        at.s = part.seq;
-        if (part.last || !FULL)
-            grad_load(&dx, p, &at, given);
-        else
-            part_load(&dx, p->dx_part + (n * p->vh + v) * MIX_STATE, side, thread % 128);
-        if (FULL && len > 0 && given) {
+        const bool given = part.last && p->dstate_out.re && me.at.h % p->per == 0;
+        me.at.s = part.seq;
+        if (part.last) grad_load(&dx, p, &me.at, given);
+        else part_load(&dx, p->dx_part + (n * p->vh + me.v) * MIX_STATE, side, thread % 128);
+        if (len > 0 && given) {
             bar_sync(1, THREADS);
             if (thread == 0) {
                 fence_async();
@@ -143,31 +248,22 @@ IDA_DEV void scan_task(const mix_params *p, const mix_maps *maps, uint32_t base,
             }
             mbar_wait(bar_end, phases >> map::STAGES & 1);
             phases ^= 1 << map::STAGES;
-            grad_moment(moment, &dx, hat, place, (float)(len - (n_chunks - 1) * MIX_CHUNK - 1 - centre));
+            grad_moment(moment, &dx, me.hat, me.place, (float)(len - (n_chunks - 1) * MIX_CHUNK - 1 - centre));
         }
         for (int c = n_chunks - 1; c >= 0; c--) {
             const int token = part.begin + c * MIX_CHUNK, over = part.end - token, rows = over < MIX_CHUNK ? over : MIX_CHUNK;
             const uint32_t tiles = base + map::RING + (uint32_t)(stage * map::STAGE);
-            grad_scale(&dx, pw + ((part.last && c == n_chunks - 1 ? rows - 1 - centre : MIX_CHUNK) + centre) * 2 * mp, mp,
-                       at.row);
-            if (FULL) {
-                uint32_t t[16];
-                pack_acc(t, dx.re);
-                st_packed(hat, place, t);
-                pack_acc(t, dx.im);
-                st_packed(hat + TILE, place, t);
-                fence_async();
-                if (MB == 1) bar_sync(2 + wg, 128);
-                else bar_sync(1, THREADS);
-            }
-            mbar_wait(bar + 8 * stage, phases >> stage & 1);
+            scan_scale<MB>(&dx, &me, part.last && c == n_chunks - 1, rows);
+            publish(me.hat, me.place, &dx);
+            fence_async();
+            scan_sync<MB>(wg);
+            mbar_wait(me.bar + 8 * stage, phases >> stage & 1);
             phases ^= 1 << stage;
             if (rows < MIX_CHUNK) {
                 clear_rows<2 * map::COLUMNS>(tiles + map::Q, rows, thread, THREADS);
                 bar_sync(1, THREADS);
             }
-            const uint32_t us = tiles >> 4, u_q = us + (uint32_t)(MB == 1 ? wg * (TILE / 16) : 0),
-                           u_link = us + (uint32_t)(MB == 2 ? wg * (2 * TILE / 16) : 0);
+            const uint32_t us = tiles >> 4;
             float out[32 / MB], dq[32 / MB]; /* MB = 2: of columns 32 wg.. */
             touch(out);
             touch(dq);
@@ -175,109 +271,97 @@ IDA_DEV void scan_task(const mix_params *p, const mix_maps *maps, uint32_t base,
             touch(dx.re);
             touch(dx.im);
             wg_fence();
-            /* dX~ */
-#pragma unroll
-            for (int kk = 0; kk < 4; kk++) {
-                const uint64_t q = desc_mn(u_q, map::Q + kk * MN_STEP, TILE);
-                mma_ss<1, 1>(dx.re, desc_mn(u_link, map::LINK + kk * MN_STEP, TILE), q, 1);
-                mma_ss<1, 1>(dx.im, desc_mn(u_link, map::LINK + TILE + kk * MN_STEP, TILE), q, 1);
-            }
-            wg_commit();
-            if (FULL) {
-                /* dK | dV */
-                const uint32_t col = (uint32_t)(MB == 2 ? wg * 4 : 0), u_hats = MB == 1 ? u_hat : u + col;
-#pragma unroll
-                for (int kk = 0; kk < 4; kk++)
-                    mma_ss<1, 1>(out, desc_mn(us, map::LOW + kk * MN_STEP, TILE), desc_mn(u_q + col, map::Q + kk * MN_STEP, TILE),
-                                 kk > 0);
-#pragma unroll
-                for (int kk = 0; kk < 8 * MB; kk++)
-                    mma_ss<0, 1>(out, desc_k(u, map::F + (kk / 4 % 2 * MB + kk / 8) * TILE + (kk % 4) * K_STEP),
-                                 desc_mn(u_hats, map::HAT + kk * MN_STEP, PANEL), 1);
-                /* dF~ */
-#pragma unroll
-                for (int kk = 0; kk < 4; kk++)
-                    mma_ss<0, 0>(df, desc_k(u_q, map::K + kk * K_STEP), desc_k(u_hat, map::HAT + kk * K_STEP), 1);
-                wg_commit();
-            }
-            if (FULL && side == 0) {
-                const uint32_t u_col = us + (uint32_t)(wg * (MB == 1 ? TILE / 16 : 4)),
-                               u_x = us + (uint32_t)(wg * (MB == 1 ? PANEL / 16 : 4));
-#pragma unroll
-                for (int kk = 0; kk < 4; kk++)
-                    mma_ss<0, 1>(dq, desc_k(us, map::LOW + kk * K_STEP), desc_mn(u_col, map::K + kk * MN_STEP, TILE), kk > 0);
-#pragma unroll
-                for (int kk = 0; kk < 8 * MB; kk++)
-                    mma_ss<0, 1>(dq, desc_k(us, map::LINK + (kk / 4) * TILE + (kk % 4) * K_STEP),
-                                 desc_mn(u_x, map::X + kk * MN_STEP, PANEL), 1);
-                wg_commit();
-            }
-            wg_wait<FULL ? (side == 0 ? 2 : 1) : 0>();
+            state_grad<MB>(&dx, us, wg);
+            token_grads<MB>(out, df, &me, us);
+            if (side == 0) query_grad<MB>(dq, us, wg);
+            wg_wait<side == 0 ? 2 : 1>();
             touch(dx.re);
             touch(dx.im);
-            if (FULL)
-                grad_moment(moment, &dx, tiles + map::X + (uint32_t)(wg * PANEL), place,
-                            (float)(c > 0 || part.index > 0 ? MIX_CHUNK : centre + 1));
+            grad_moment(moment, &dx, tiles + map::X + (uint32_t)(wg * PANEL), me.place,
+                        (float)(c > 0 || part.index > 0 ? MIX_CHUNK : centre + 1));
             wg_wait<0>();
             touch(out);
             touch(dq);
             touch(df);
-            if (MB == 1) bar_sync(2 + wg, 128);
-            else bar_sync(1, THREADS);
+            scan_sync<MB>(wg);
             /* the warpgroup that is done last has the stage filled again */
             if (ahead.n >= stop) {
                 if (thread % 128 == 0 && last_done(base + map::DONE + 4 * stage))
-                    load_chunk<MB, FULL>(p, maps, tiles, bar + 8 * stage, is, &ahead);
-                back_next(&ahead, list);
+                    load_chunk<MB>(p, maps, tiles, me.bar + 8 * stage, is, &ahead);
+                back_next(&ahead, p->parts);
             }
             stage = stage + 1 < map::STAGES ? stage + 1 : 0;
-            if (!FULL) continue;
-            const int first_col = at.c0 + (MB == 2 ? 32 * wg : 0), cols = (int)width - first_col;
-            const int64_t row0 = (token * p->h + at.h) * width + first_col, stride = p->h * width;
-            /* through the warp's own rows of dX^, which nobody reads any more */
-            if (side == 0)
-                rows_out<MB>((__nv_bfloat16 *)p->dq + row0, stride, dq, hat + TILE, place, rows, cols, &at);
-            if (p->per > 1)
-                store_acc((side ? p->dv_head : p->dk_head) + row0, stride, out, rows, cols < 64 / MB ? cols : 64 / MB, &at);
-            else
-                rows_out<MB>((__nv_bfloat16 *)(side ? p->dv : p->dk) + row0, stride, out, hat, place, rows, cols, &at);
+            store_tokens<MB, side>(p, &me, token, rows, out, dq);
         }
-        if (!FULL) part_store(p->x_piece + (n * p->vh + v) * MIX_STATE, &dx, side, thread % 128);
-        if (!FULL || part.index > 0) continue;
-        if (len > 0) grad_scale(&dx, pw + (2 * centre + 1) * 2 * mp, mp, at.row);
-        if (p->dstate_in.re) grad_store(&dx, p, &at);
+        if (part.index > 0) continue;
+        if (len > 0) grad_scale(&dx, me.pw + (2 * centre + 1) * 2 * mp, mp, me.at.row);
+        if (p->dstate_in.re) grad_store(&dx, p, &me.at);
     }
-
-    if (!FULL) return;
-    float *record = p->scan_records + ((run * p->vh + v) * 2 + side) * MIX_SCAN_RECORD;
-    store_acc(record, 128, df, 64, 128, &at);
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        float sum = moment[i];
-        sum += __shfl_xor_sync(~0u, sum, 1);
-        sum += __shfl_xor_sync(~0u, sum, 2);
-        if ((lane & 3) == 0) record[64 * 128 + (i / 2) * 64 + at.row + (i & 1) * 8] = sum;
-    }
+    store_record(p, &me, run, side, df, moment);
 }
-#endif
 
-template <int MB, bool FULL> __global__ void __launch_bounds__(THREADS, 1)
-    interdomain_scan__wide(const __grid_constant__ mix_params p, const __grid_constant__ mix_maps maps) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+/* What one piece adds to dX~, from zero (from the end's gradient after a sequence's last), to x_piece. */
+template <int MB, int side>
+IDA_DEV void scan_piece(const mix_params *p, const mix_maps *maps, uint32_t base, int piece, const scan_place *is, int wg,
+                        int thread) {
     typedef scan_map<MB> map;
-    extern __shared__ unsigned char raw[];
-    unsigned char *smem = raw + ((1024 - (smem_at(raw) & 1023)) & 1023);
-    const uint32_t base = smem_at(smem);
-    const int blocks = MB == 2 ? p.cb : 1;
-    const unsigned of_side = gridDim.x / 2; /* the keys, which have dQ to do too, come first */
-    const int64_t task = blockIdx.x % of_side, h = task / blocks % p.h;
+    scan_seat me = seat_at<MB>(p, base, is, side, wg, thread);
+    const mix_part part = p->pieces[piece];
+    const int n_chunks = (part.end - part.begin + MIX_CHUNK - 1) / MIX_CHUNK;
+    grad_state dx;
+
+    back_walk ahead = {piece, piece, 0, 0, 0};
+    back_enter(&ahead, p->pieces);
+    for (int i = 0; i < map::STAGES && ahead.n >= piece; i++) {
+        if (thread == 0) load_links<MB>(p, maps, base + map::RING + i * map::STAGE, me.bar + 8 * i, is, &ahead);
+        back_next(&ahead, p->pieces);
+    }
+    int stage = 0, phases = 0; /* bit i: of barrier i */
+    me.at.s = part.seq;
+    grad_load(&dx, p, &me.at, part.last && p->dstate_out.re && me.at.h % p->per == 0);
+    for (int c = n_chunks - 1; c >= 0; c--) {
+        const int over = part.end - (part.begin + c * MIX_CHUNK), rows = over < MIX_CHUNK ? over : MIX_CHUNK;
+        const uint32_t tiles = base + map::RING + (uint32_t)(stage * map::STAGE);
+        scan_scale<MB>(&dx, &me, part.last && c == n_chunks - 1, rows);
+        mbar_wait(me.bar + 8 * stage, phases >> stage & 1);
+        phases ^= 1 << stage;
+        if (rows < MIX_CHUNK) {
+            clear_rows<2 * map::COLUMNS>(tiles + map::Q, rows, thread, THREADS);
+            bar_sync(1, THREADS);
+        }
+        touch(dx.re);
+        touch(dx.im);
+        wg_fence();
+        state_grad<MB>(&dx, tiles >> 4, wg);
+        wg_wait<0>();
+        touch(dx.re);
+        touch(dx.im);
+        scan_sync<MB>(wg);
+        if (ahead.n >= piece) {
+            if (thread % 128 == 0 && last_done(base + map::DONE + 4 * stage))
+                load_links<MB>(p, maps, tiles, me.bar + 8 * stage, is, &ahead);
+            back_next(&ahead, p->pieces);
+        }
+        stage = stage + 1 < map::STAGES ? stage + 1 : 0;
+    }
+    part_store(p->x_piece + (piece * p->vh + me.v) * MIX_STATE, &dx, side, thread % 128);
+}
+
+/* What this CTA has: the keys, which have dQ to do too, come first. *run: its run of parts, or its piece. */
+template <int MB> IDA_DEV scan_place scan_place_of(const mix_params *p, int *run) {
+    const int blocks = MB == 2 ? p->cb : 1;
+    const unsigned of_side = gridDim.x / 2;
+    const int64_t task = blockIdx.x % of_side, h = task / blocks % p->h;
     scan_place is;
-    is.side = (int)(blockIdx.x / of_side), is.c = (int)(task % blocks), is.h = h, is.g = h / p.per;
-    is.v0 = h * MB * p.cb + is.c, is.v_step = MB == 2 ? p.cb : 1;
-    const int thread = (int)threadIdx.x, run = (int)(task / blocks / p.h), wg = __shfl_sync(~0u, thread / 128, 0);
-    if (p.t.chunk[is.g] != MIX_CHUNK) return;
-    if (!FULL && p.parts[p.pieces[run].whole].index == 0) return; /* nothing comes before it */
-    copy16(smem + map::F, p.t.f16 + is.g * 2 * MB * TILE, 2 * MB * TILE, thread, THREADS);
+    is.side = (int)(blockIdx.x / of_side), is.c = (int)(task % blocks), is.h = h, is.g = h / p->per;
+    is.v0 = h * MB * p->cb + is.c, is.v_step = MB == 2 ? p->cb : 1;
+    *run = (int)(task / blocks / p->h);
+    return is;
+}
+/* The group's table and the barriers, by all threads. */
+template <int MB> IDA_DEV void set_up(const mix_params *p, unsigned char *smem, uint32_t base, int64_t g, int thread) {
+    typedef scan_map<MB> map;
+    copy16(smem + map::F, p->t.f16 + g * 2 * MB * TILE, 2 * MB * TILE, thread, THREADS);
     if (thread == 0)
         for (int i = 0; i <= map::STAGES; i++) {
             mbar_init(base + map::BAR + 8 * i, 1);
@@ -285,8 +369,40 @@ template <int MB, bool FULL> __global__ void __launch_bounds__(THREADS, 1)
         }
     fence_async();
     __syncthreads();
-    if (is.side) scan_task<MB, FULL, 1>(&p, &maps, base, run, &is, wg, thread);
-    else scan_task<MB, FULL, 0>(&p, &maps, base, run, &is, wg, thread);
+}
+#endif
+
+template <int MB> __global__ void __launch_bounds__(THREADS, 1)
+    interdomain_scan__wide(const __grid_constant__ mix_params p, const __grid_constant__ mix_maps maps) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    extern __shared__ unsigned char raw[];
+    unsigned char *smem = raw + ((1024 - (smem_at(raw) & 1023)) & 1023);
+    const uint32_t base = smem_at(smem);
+    int run;
+    const scan_place is = scan_place_of<MB>(&p, &run);
+    const int thread = (int)threadIdx.x, wg = __shfl_sync(~0u, thread / 128, 0);
+    if (p.t.chunk[is.g] != MIX_CHUNK) return;
+    set_up<MB>(&p, smem, base, is.g, thread);
+    if (is.side) scan_task<MB, 1>(&p, &maps, base, run, &is, wg, thread);
+    else scan_task<MB, 0>(&p, &maps, base, run, &is, wg, thread);
+#else
+    __trap(); /* not for this chip: a build without sm_90a must not leave its outputs unwritten */
+#endif
+}
+template <int MB> __global__ void __launch_bounds__(THREADS, 1)
+    interdomain_scan_pieces__wide(const __grid_constant__ mix_params p, const __grid_constant__ mix_maps maps) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    extern __shared__ unsigned char raw[];
+    unsigned char *smem = raw + ((1024 - (smem_at(raw) & 1023)) & 1023);
+    const uint32_t base = smem_at(smem);
+    int piece;
+    const scan_place is = scan_place_of<MB>(&p, &piece);
+    const int thread = (int)threadIdx.x, wg = __shfl_sync(~0u, thread / 128, 0);
+    if (p.t.chunk[is.g] != MIX_CHUNK) return;
+    if (p.parts[p.pieces[piece].whole].index == 0) return; /* nothing comes before it */
+    set_up<MB>(&p, smem, base, is.g, thread);
+    if (is.side) scan_piece<MB, 1>(&p, &maps, base, piece, &is, wg, thread);
+    else scan_piece<MB, 0>(&p, &maps, base, piece, &is, wg, thread);
 #else
     __trap(); /* not for this chip: a build without sm_90a must not leave its outputs unwritten */
 #endif
@@ -295,13 +411,13 @@ template <int MB, bool FULL> __global__ void __launch_bounds__(THREADS, 1)
 template <int MB> static void launch_scan(const mix_params *p, const mix_maps *maps, cudaStream_t stream) {
     const unsigned each = (unsigned)(p->h * 2 * (MB == 2 ? p->cb : 1));
     const int bytes = scan_map<MB>::BYTES;
-    cudaFuncSetAttribute(interdomain_scan__wide<MB, true>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-    cudaFuncSetAttribute(interdomain_scan__wide<MB, false>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    cudaFuncSetAttribute(interdomain_scan__wide<MB>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    cudaFuncSetAttribute(interdomain_scan_pieces__wide<MB>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
     if (p->split) {
-        interdomain_scan__wide<MB, false><<<(unsigned)p->n_pieces * each, THREADS, bytes, stream>>>(*p, *maps);
+        interdomain_scan_pieces__wide<MB><<<(unsigned)p->n_pieces * each, THREADS, bytes, stream>>>(*p, *maps);
         mix_launch_join(p, 1, stream);
     }
-    interdomain_scan__wide<MB, true><<<(unsigned)p->n_part_runs * each, THREADS, bytes, stream>>>(*p, *maps);
+    interdomain_scan__wide<MB><<<(unsigned)p->n_part_runs * each, THREADS, bytes, stream>>>(*p, *maps);
 }
 
 void mix_launch_scan_wide(const mix_params *p, const mix_maps *maps, cudaStream_t stream) {

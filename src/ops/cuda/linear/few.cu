@@ -212,12 +212,12 @@ bool ida_linear_few(const ida_device *dev, const ida_few_product *p) {
 }
 
 ida_status ida_linear_few_fwd(const ida_device *dev, const ida_few_product *p) {
-    const act *first = p->gate_w ? p->gate_w : p->w;
+    const void *first = p->gate_w ? p->gate_w : p->w;
     const few_params k = {.y = (__nv_bfloat16 *)(void *)p->y,
                           .x = (const __nv_bfloat16 *)(const void *)p->x,
                           .c = (const __nv_bfloat16 *)(const void *)p->c,
-                          .w = (const uint4 *)(const void *)first,
-                          .up = (const uint4 *)(const void *)p->w,
+                          .w = (const uint4 *)first,
+                          .up = (const uint4 *)p->w,
                           .gain = p->gain,
                           .eps = p->eps,
                           .inv_in = 1 / (double)p->in,

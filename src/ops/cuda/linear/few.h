@@ -8,8 +8,9 @@ enum { IDA_LINEAR_FEW = 4 }; /* rows */
 
 /* y = x w^T (+ c); with gain: of rmsnorm(x); with gate_w (and gain): y = SiLU(xn gate_w^T) * (xn w^T). Shapes as in ops.h. */
 typedef struct ida_few_product {
-    act *y;
-    const act *x, *w, *c, *gate_w; /* c, gate_w, gain: NULL = none; c not with gain */
+    ida_act *y;
+    const ida_act *x, *c;
+    const void *w, *gate_w; /* of act_type; c, gate_w, gain: NULL = none; c not with gain */
     const real *gain;
     double eps;
     int64_t n, in, out;

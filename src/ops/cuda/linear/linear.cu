@@ -237,16 +237,18 @@ static ida_status multiply(const ida_device *dev, product what, void *d, const v
                        "the launch", &q);
 }
 
-extern "C" ida_status ida_cuda_linear_fwd(const ida_device *dev, act *y, const act *x, const act *w, const act *c, int64_t n,
-                                          int64_t in, int64_t out) {
-    const ida_few_product few = {.y = y, .x = x, .w = w, .c = c, .n = n, .in = in, .out = out};
+extern "C" ida_status ida_cuda_linear_fwd(const ida_device *dev, ida_act *y, const ida_act *x, const ida_matrix *w,
+                                          const ida_act *c, int64_t n) {
+    const void *weight = ida_matrix_as(w, dev->act_type);
+    const ida_few_product few = {.y = y, .x = x, .c = c, .w = weight, .n = n, .in = w->cols, .out = w->rows};
     if (ida_linear_few(dev, &few)) return ida_linear_few_fwd(dev, &few);
-    return multiply(dev, FWD, y, w, x, c, out, n, in);
+    return multiply(dev, FWD, y, weight, x, c, w->rows, n, w->cols);
 }
 
-extern "C" ida_status ida_cuda_linear_bwd(const ida_device *dev, act *dx, real *dw, const act *dy, const act *x, const act *w,
-                                          int64_t n, int64_t in, int64_t out, bool add) {
-    if (dx) IDA_TRY(multiply(dev, DX, dx, w, dy, add ? dx : NULL, in, n, out));
-    if (dw && n > 0) IDA_TRY(multiply(dev, DW, dw, x, dy, dw, in, out, n));
+extern "C" ida_status ida_cuda_linear_bwd(const ida_device *dev, ida_act *dx, real *dw, const ida_act *dy, const ida_act *x,
+                                          const ida_matrix *w, int64_t n, bool add) {
+    const void *weight = ida_matrix_as(w, dev->act_type);
+    if (dx) IDA_TRY(multiply(dev, DX, dx, weight, dy, add ? dx : NULL, w->cols, n, w->rows));
+    if (dw && n > 0) IDA_TRY(multiply(dev, DW, dw, x, dy, dw, w->cols, w->rows, n));
     return IDA_OK;
 }

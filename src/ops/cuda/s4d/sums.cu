@@ -149,9 +149,28 @@ IDA_DEV void put_kernel(double *record, const float (&dt)[16], float *shared, in
     }
     record[thread] = sum;
 }
+/* Where a task's columns of z and dy are. */
+struct inputs {
+    tensor z, dy;
+    int cols;
+};
+IDA_DEV inputs inputs_of(const s4d_params *p, const s4d_task *t) {
+    const inputs in = {{(const __nv_bfloat16 *)(t->key ? p->k : p->v) + s4d_z_at(p, t, 0), p->h * t->half_width},
+                       {(const __nv_bfloat16 *)p->dy + s4d_y_at(p, t, 0), p->h * (p->r + p->d)},
+                       (int)t->n};
+    return in;
+}
+/* Sends for z_rows rows of z and `rows` of dy, which a pass over states alone has no use for. */
+template <bool DY> IDA_DEV void stage_load(uint32_t stage, const inputs *in, int64_t token, int z_rows, int rows, int thread) {
+    tile_load(stage, &in->z, token, z_rows, 0, in->cols, thread);
+    if (DY) tile_load(stage + TILE, &in->dy, token, rows, 0, in->cols, thread);
+    cp_commit();
+}
 #endif
 
-/* PASS: whole runs; the first pass over parts, that finds states only; the second. */
+/* PASS: whole runs; the first pass over parts, which finds states only; the second.
+ * Phases: tables and places; the sequences of the run, each chunk from its tile by products, sums and the step of x and x1; what a
+ * final state's gradient adds; the record. */
 enum { WHOLE_RUNS, PART_STATES, PART_SUMS };
 template <int PASS>
 __global__ void __launch_bounds__(128, 2) s4d_sums__tile64(const __grid_constant__ s4d_params p, bool initial) {
@@ -172,9 +191,7 @@ __global__ void __launch_bounds__(128, 2) s4d_sums__tile64(const __grid_constant
     copy16(smem, p.tables16 + t.h * S4D_TABLES16 + S4D_U16 + t.half * S4D_HALF, S4D_HALF, thread, 128);
     for (int64_t i = thread; i < p.record && PASS != PART_STATES; i += 128) record[i] = 0;
     const float2 full = power(pw + S4D_CHUNK * 2 * m, m, mode);
-    const tensor z = {(const __nv_bfloat16 *)(t.key ? p.k : p.v) + s4d_z_at(&p, &t, 0), p.h * t.half_width},
-                 dy = {(const __nv_bfloat16 *)p.dy + s4d_y_at(&p, &t, 0), p.h * (p.r + p.d)};
-    const int cols = (int)t.n;
+    const inputs in = inputs_of(&p, &t);
     float x[32], x1[32], dt[16], s_re = 0, s_im = 0, l_re = 0, l_im = 0, ends[4] = {0, 0, 0, 0};
 #pragma unroll
     for (int i = 0; i < 16; i++) dt[i] = 0;
@@ -194,9 +211,7 @@ __global__ void __launch_bounds__(128, 2) s4d_sums__tile64(const __grid_constant
             const bool last = token + rows == end;
             if (token == begin) { /* else the chunk before has sent for it */
                 __syncthreads();
-                tile_load(base + at, &z, token, initial ? 0 : rows, 0, cols, thread);
-                if (PASS != PART_STATES) tile_load(base + at + TILE, &dy, token, rows, 0, cols, thread);
-                cp_commit();
+                stage_load<PASS != PART_STATES>(base + at, &in, token, initial ? 0 : rows, rows, thread);
             }
             cp_wait<0>();
             fence_async();
@@ -205,9 +220,7 @@ __global__ void __launch_bounds__(128, 2) s4d_sums__tile64(const __grid_constant
                 const int next = AT_STAGES + (n + 1) % STAGES * STAGE;
                 const int64_t after = end - token - S4D_CHUNK;
                 const int more = after < S4D_CHUNK ? (int)after : S4D_CHUNK;
-                tile_load(base + next, &z, token + S4D_CHUNK, initial ? 0 : more, 0, cols, thread);
-                if (PASS != PART_STATES) tile_load(base + next + TILE, &dy, token + S4D_CHUNK, more, 0, cols, thread);
-                cp_commit();
+                stage_load<PASS != PART_STATES>(base + next, &in, token + S4D_CHUNK, initial ? 0 : more, more, thread);
             }
             if (PASS != PART_STATES) {
                 float g[32], g1[32];
@@ -219,7 +232,7 @@ __global__ void __launch_bounds__(128, 2) s4d_sums__tile64(const __grid_constant
             }
             if (rows < S4D_CHUNK) { /* powers count from the end: the tokens to the end of the tile */
                 __syncthreads();
-                tile_load(base + at, &z, token, initial ? 0 : rows, S4D_CHUNK - rows, cols, thread);
+                tile_load(base + at, &in.z, token, initial ? 0 : rows, S4D_CHUNK - rows, in.cols, thread);
                 cp_commit();
                 cp_wait<0>();
                 fence_async();

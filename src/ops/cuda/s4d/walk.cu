@@ -171,6 +171,35 @@ IDA_DEV void output_end(float (&y)[32], uint32_t *pairs, uint32_t tile, uint32_t
     __syncwarp();
     columns_store(tile, c, token, rows);
 }
+/* The head's tables and Lam^64, by all threads. */
+template <bool REVERSE> IDA_DEV void set_up(const s4d_params *p, unsigned char *smem, float2 *lam, int64_t h, int thread) {
+    const unsigned char *tables = p->tables16 + h * S4D_TABLES16;
+    const float *pw = p->pw + h * (S4D_CHUNK + 1) * 2 * p->m;
+    copy16(smem + AT_T, tables + S4D_T16, TILE, thread, 128);
+    copy16(smem + AT_OUT, tables + (REVERSE ? S4D_F16 : S4D_D16), 2 * TILE, thread, 128);
+    copy16(smem + AT_IN, tables + (REVERSE ? S4D_D16 : S4D_F16), 2 * TILE, thread, 128);
+    for (int i = thread; i < 64; i += 128) {
+        const float *full = pw + S4D_CHUNK * 2 * p->m;
+        lam[i] = i < p->m ? make_float2(full[i], full[p->m + i]) : make_float2(0.0f, 0.0f);
+    }
+    fence_async();
+    __syncthreads();
+}
+/* From z to y, or from dy to dz. */
+template <bool REVERSE> IDA_DEV columns columns_of(const s4d_params *p, const s4d_task *t, int warp, int lane) {
+    const int64_t z_stride = p->h * t->half_width, y_stride = p->h * (p->r + p->d), first = 16 * warp + 8 * (lane & 1);
+    columns c;
+    c.from = REVERSE ? (const __nv_bfloat16 *)p->dy + s4d_y_at(p, t, 0)
+                     : (const __nv_bfloat16 *)(t->key ? p->k : p->v) + s4d_z_at(p, t, 0);
+    c.to = REVERSE ? (__nv_bfloat16 *)(t->key ? p->dk : p->dv) + s4d_z_at(p, t, 0)
+                   : (__nv_bfloat16 *)p->y + s4d_y_at(p, t, 0);
+    c.valid = first < t->n;
+    if (c.valid) c.from += first, c.to += first;
+    c.from_stride = REVERSE ? y_stride : z_stride, c.to_stride = REVERSE ? z_stride : y_stride;
+    c.row = lane / 2, c.piece = 2 * warp + (lane & 1);
+    c.place = (uint32_t)(c.row * 128 + ((c.piece ^ (c.row & 7)) * 16));
+    return c;
+}
 #endif
 
 /* PASS: whole runs; the first pass over parts, that finds states only; the second. */
@@ -187,30 +216,11 @@ __global__ void __launch_bounds__(128, 2) s4d_walk__tile64(const __grid_constant
     s4d_part part = {0, 0, 1};
     if (PARTS) part = s4d_part_of(&p, t.run);
     if (PASS == PART_STATES && part.index + 1 == part.n) return;
-    const unsigned char *tables = p.tables16 + t.h * S4D_TABLES16;
-    const float *pw = p.pw + t.h * (S4D_CHUNK + 1) * 2 * p.m;
     float2 *lam = reinterpret_cast<float2 *>(smem + AT_LAM);
-    copy16(smem + AT_T, tables + S4D_T16, TILE, thread, 128);
-    copy16(smem + AT_OUT, tables + (REVERSE ? S4D_F16 : S4D_D16), 2 * TILE, thread, 128);
-    copy16(smem + AT_IN, tables + (REVERSE ? S4D_D16 : S4D_F16), 2 * TILE, thread, 128);
-    for (int i = thread; i < 64; i += 128) {
-        const float *full = pw + S4D_CHUNK * 2 * p.m;
-        lam[i] = i < p.m ? make_float2(full[i], full[p.m + i]) : make_float2(0.0f, 0.0f);
-    }
-    fence_async();
-    __syncthreads();
+    set_up<REVERSE>(&p, smem, lam, t.h, thread);
 
     const ida_state_ref *enter = REVERSE ? &p.dstate_out : &p.state_in, *leave = REVERSE ? &p.dstate_in : &p.state_out;
-    const int64_t z_stride = p.h * t.half_width, y_stride = p.h * (p.r + p.d), first = 16 * warp + 8 * (lane & 1);
-    columns c;
-    c.from = REVERSE ? (const __nv_bfloat16 *)p.dy + s4d_y_at(&p, &t, 0)
-                     : (const __nv_bfloat16 *)(t.key ? p.k : p.v) + s4d_z_at(&p, &t, 0);
-    c.to = REVERSE ? (__nv_bfloat16 *)(t.key ? p.dk : p.dv) + s4d_z_at(&p, &t, 0) : (__nv_bfloat16 *)p.y + s4d_y_at(&p, &t, 0);
-    c.valid = first < t.n;
-    if (c.valid) c.from += first, c.to += first;
-    c.from_stride = REVERSE ? y_stride : z_stride, c.to_stride = REVERSE ? z_stride : y_stride;
-    c.row = lane / 2, c.piece = 2 * warp + (lane & 1);
-    c.place = (uint32_t)(c.row * 128 + ((c.piece ^ (c.row & 7)) * 16));
+    const columns c = columns_of<REVERSE>(&p, &t, warp, lane);
     const bool leaves = leave->re != NULL;
 
     walk ahead = walk_open<PARTS>(&p, t.run, &part), now = ahead;

@@ -37,7 +37,8 @@ __global__ void conv_bwd__any_width(float *dx, const float *dy, const stream_cal
 }
 
 /* A thread a channel, a row of blocks a run. w [runs, width, 4], b [runs, width]. */
-__global__ void conv_bwd__sums_any_width(float *w, float *b, const float *dy, const float *x, const stream_call c, int64_t run) {
+__global__ void conv_bwd__sums_any_width(float *w, float *b, const float *dy, const float *x, const stream_call c,
+                                         int64_t run) {
     const int64_t width = c.h * c.d, i = (int64_t)blockIdx.x * THREADS + threadIdx.x, begin = blockIdx.y * run;
     if (i >= width) return;
     float sum[TAPS] = {}, sum_b = 0;
@@ -181,7 +182,7 @@ ida_status widen(const ida_device *dev, const float **out, float *room, const vo
     *out = (const float *)x;
     if (!ida_cuda_of(dev)->bf16) return IDA_OK;
     *out = room;
-    return ida_cuda_from_act(dev, room, (const act *)x, n);
+    return ida_cuda_from_act(dev, room, (const ida_act *)x, n);
 }
 
 } // namespace
@@ -209,7 +210,7 @@ ida_status ida_stream_fwd_any(const ida_device *dev, const stream_call *c) {
         at = z;
     }
     IDA_TRY(IDA_CUDA_LAUNCHED("stream_fwd, any width"));
-    return ida_cuda_to_act(dev, (act *)c->y, at, all);
+    return ida_cuda_to_act(dev, (ida_act *)c->y, at, all);
 }
 
 ida_status ida_stream_bwd_any(const ida_device *dev, const stream_call *c) {
@@ -266,5 +267,5 @@ ida_status ida_stream_bwd_any(const ida_device *dev, const stream_call *c) {
     if (norm && c->d_gain) list[n++] = {c->d_gain, sums[2], runs * c->h, c->d};
     if (norm && c->d_bias) list[n++] = {c->d_bias, sums[3], runs, width};
     IDA_TRY(ida_stream_add_sums(dev, list, n));
-    return ida_cuda_to_act(dev, (act *)c->dx, at, all);
+    return ida_cuda_to_act(dev, (ida_act *)c->dx, at, all);
 }

@@ -48,7 +48,7 @@ template <class T, int L, int P, int PARTS> struct bwd_lane {
         }
     }
 
-    /* One token; J: which of `old` and `pending` is the oldest, the place of the token itself afterwards. mine: it is of the run,
+    /* One token: forwards through convolution, RoPE, map and norm, then back through them. J: which of `old` and `pending` is the oldest, the place of the token itself afterwards. mine: it is of the run,
      * so it counts in the parameter gradients. whole: the row that this token completes is the run's; it goes to dx. */
     template <int J>
     __device__ __forceinline__ void token(const stream_call &c, const T *row_x, const T *row_dy, const float *cosines,
@@ -150,13 +150,44 @@ template <class T, int L, int P, int PARTS> struct bwd_lane {
     }
 };
 
+/* The sums of a walker's run, at channel `row` of the call's rows; those of the gain by block. room [walkers, D]: shared memory
+ * that the walk has done with. */
+template <class T, int L, int P, int PARTS>
+VEC_DEV void store_sums(const bwd_parts &out, const bwd_lane<T, L, P, PARTS> &me, const walker &w, bool conv, bool norm,
+                        int64_t row, void *room) {
+    using map = row_map<L, P>;
+    constexpr int D = map::D, C = map::C;
+    if (w.active) {
+#pragma unroll
+        for (int i = 0; i < C; i++) {
+            const int to = map::channel(w.l, i);
+            if (conv && out.conv_w) reinterpret_cast<float4 *>(out.conv_w)[row + to] = me.dw[i];
+            if (conv && out.conv_b) out.conv_b[row + to] = me.dbias_w[i];
+            if (norm && out.bias) out.bias[row + to] = me.dbias[i];
+        }
+    }
+    if (!norm || !out.gain) return;
+    float(*gains)[D] = reinterpret_cast<float(*)[D]>(room);
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < C; i++) gains[threadIdx.x / L][map::channel(w.l, i)] = w.active ? me.dgain[i] : 0;
+    __syncthreads();
+    for (int i = (int)threadIdx.x; i < D; i += (int)blockDim.x) {
+        float sum = 0;
+        for (int k = 0; k < THREADS<T> / L; k++) sum += gains[k][i];
+        out.gain[(int64_t)blockIdx.x * D + i] = sum;
+    }
+}
+
+/* Phases: places and the first batches of x and dy; parameters, the inputs before the run and RoPE's near angles; then batch by
+ * batch, without any test inside a sequence and token by token at the ends; the last rows; the sums. */
 template <class T, int L, int P, int PARTS>
 __global__ void __launch_bounds__(THREADS<T>, (RESIDENT<T, PARTS>))
     stream_bwd__walk(const stream_call c, const stream_cut cut, const bwd_parts out,
                      const __grid_constant__ rope_freqs<L * P> freqs) {
     using map = row_map<L, P>;
     using ring_of = row_ring<T, L, P>;
-    constexpr int HALF = map::HALF, D = map::D, C = map::C, SLOT = ring_of::SLOT, WARPS = THREADS<T> / 32;
+    constexpr int HALF = map::HALF, D = map::D, SLOT = ring_of::SLOT, WARPS = THREADS<T> / 32;
     __shared__ __align__(16) T ring_slots[2][WARPS][SLOTS][SLOT];
     __shared__ __align__(16) unsigned char near_bytes[PARTS & PART_ROPE ? sizeof(rope_near<HALF>) : 16];
     __shared__ __align__(16) unsigned char angle_bytes[PARTS & PART_ROPE ? WARPS * sizeof(rope_rows<L, P>) : 16];
@@ -248,29 +279,7 @@ __global__ void __launch_bounds__(THREADS<T>, (RESIDENT<T, PARTS>))
         ring_commit();
     }
     if (conv && w.active && walk == longest) me.flush(head_dx, step, walk, spot.begin > 0 ? spot.begin : 0, w.len);
-
-    const int64_t row = w.run * step + (int64_t)w.head * D;
-    if (w.active) {
-#pragma unroll
-        for (int i = 0; i < C; i++) {
-            const int to = map::channel(w.l, i);
-            if (conv && out.conv_w) reinterpret_cast<float4 *>(out.conv_w)[row + to] = me.dw[i];
-            if (conv && out.conv_b) out.conv_b[row + to] = me.dbias_w[i];
-            if (norm && out.bias) out.bias[row + to] = me.dbias[i];
-        }
-    }
-    if (norm && out.gain) {
-        float(*gains)[D] = reinterpret_cast<float(*)[D]>(ring_slots); /* [walker of the block] */
-        __syncthreads();
-#pragma unroll
-        for (int i = 0; i < C; i++) gains[threadIdx.x / L][map::channel(w.l, i)] = w.active ? me.dgain[i] : 0;
-        __syncthreads();
-        for (int i = (int)threadIdx.x; i < D; i += (int)blockDim.x) {
-            float sum = 0;
-            for (int k = 0; k < THREADS<T> / L; k++) sum += gains[k][i];
-            out.gain[(int64_t)blockIdx.x * D + i] = sum;
-        }
-    }
+    store_sums<T, L, P, PARTS>(out, me, w, conv, norm, w.run * step + (int64_t)w.head * D, ring_slots);
 }
 
 enum { SUM_ROWS = 32 };

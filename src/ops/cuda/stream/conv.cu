@@ -23,7 +23,8 @@ __global__ void __launch_bounds__(THREADS)
 
 /* Gradient of channel c's input at time u >= -3 of a sequence: the outputs that saw it, and its place in the final state. */
 template <class T>
-__device__ float input_grad(const T *dy, const float *dstate_out, const float4 &w, int64_t len, int64_t u, int64_t c, int64_t d) {
+__device__ float input_grad(const T *dy, const float *dstate_out, const float4 &w, int64_t len, int64_t u, int64_t c,
+                            int64_t d) {
     const float tap[TAPS] = {w.x, w.y, w.z, w.w};
     float g = 0;
     for (int k = 0; k < TAPS; k++) {
@@ -67,7 +68,7 @@ ida_status ida_conv_final_states(const ida_device *dev, float *state_out, const 
     return IDA_CUDA_LAUNCHED("final states of the convolution");
 }
 
-ida_status ida_cuda_conv_fwd(const ida_device *dev, act *y, real *state_out, const act *x, const real *w, const real *b,
+ida_status ida_cuda_conv_fwd(const ida_device *dev, ida_act *y, real *state_out, const ida_act *x, const real *w, const real *b,
                              const real *state_in, int64_t stride, const ida_seqs *seqs, int64_t d) {
     ida_cuda_seqs t = {};
     if (seqs->n == 0) return IDA_OK;

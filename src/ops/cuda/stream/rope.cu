@@ -4,8 +4,8 @@
 
 #include "ops/cuda/stream/stream.cuh"
 
-ida_status ida_cuda_rope(const ida_device *dev, act *y, const act *x, const ida_seqs *seqs, int64_t h, int64_t d, double theta,
-                         int sign) {
+ida_status ida_cuda_rope(const ida_device *dev, ida_act *y, const ida_act *x, const ida_seqs *seqs, int64_t h, int64_t d,
+                         double theta, int sign) {
     ida_cuda_seqs t = {};
     assert(d % 2 == 0);
     if (seqs->n == 0 || seqs->cu[seqs->n] == 0) return IDA_OK;

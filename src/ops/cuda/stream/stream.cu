@@ -59,8 +59,8 @@ ida_status ida_cuda_stream_fwd(const ida_device *dev, const ida_stream *streams,
     return IDA_OK;
 }
 
-ida_status ida_cuda_stream_bwd(const ida_device *dev, act *dx, const act *dy, const ida_stream_args *a, const ida_stream_grads *g,
-                               const ida_seqs *seqs) {
+ida_status ida_cuda_stream_bwd(const ida_device *dev, ida_act *dx, const ida_act *dy, const ida_stream_args *a,
+                               const ida_stream_grads *g, const ida_seqs *seqs) {
     stream_call c = call_of(a, seqs);
     ida_cuda_seqs t = {};
     if (c.n == 0) return IDA_OK;

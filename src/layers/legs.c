@@ -6,7 +6,7 @@
  * Y_{N-1} = -Y_{-1}, each factor is -exp(-2 i atan(w/a_n)), and N is even; hence one equation per eigenvalue:
  *     sum_{n<N} atan(w / (n + 1/2)) = pi/2 + pi j,   j = 0 .. m-1.
  * Its left side is concave in w, so Newton's method from the eigenvalue before climbs to the root and never passes it. */
-#include "model/legs.h"
+#include "layers/legs.h"
 
 #include <math.h>
 

@@ -1,6 +1,6 @@
 /* legs.h - the frequencies of HiPPO-LegS (docs/method.md, basis s4d-legs). */
-#ifndef IDA_MODEL_LEGS_H
-#define IDA_MODEL_LEGS_H
+#ifndef IDA_LAYERS_LEGS_H
+#define IDA_LAYERS_LEGS_H
 
 #include <stdint.h>
 
