@@ -176,7 +176,7 @@ one() {
     } >"$dir/eval" 2>>"$dir/errors"
 }
 # What must not be missing from both.
-complete() {
+made_all() {
     for f in run/step-00000020/model.safetensors text eval state; do [ -s "$1/$f" ] || return 1; done
 }
 
@@ -184,7 +184,7 @@ case_of() { # NAME OPTIONS...
     name=$1
     shift
     one "$old" "$at/old" "$@"
-    if ! complete "$at/old"; then
+    if ! made_all "$at/old"; then
         differ=$((differ + 1))
         echo "FAILS $name with $old: $(head -n 1 "$at/old/errors")"
         return

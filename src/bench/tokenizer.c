@@ -5,7 +5,7 @@
 #include "core/file.h"
 #include "core/threads.h"
 #include "bench/bench.h"
-#include "text/tokenizer.h"
+#include "text/encode.h"
 
 #define MAX_TEXT ((int64_t)1 << 30)
 #define TASK_BYTES ((int64_t)64 << 10)

@@ -12,7 +12,7 @@
 #include "core/mem.h"
 #include "data/inputs.h"
 #include "data/shard_out.h"
-#include "text/tokenizer.h"
+#include "text/encode.h"
 
 enum { IDA_PACK_MIN_DOCUMENTS = 20, IDA_PACK_BATCH_DOCUMENTS = 4096, IDA_PACK_LISTED_ROWS = 100 };
 #define IDA_PACK_BATCH_BYTES ((int64_t)16 << 20)

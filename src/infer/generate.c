@@ -5,7 +5,7 @@
 #include "infer/session.h"
 
 #include "core/mem.h"
-#include "text/tokenizer.h"
+#include "text/decoder.h"
 
 typedef struct run {
     ida_session *s;

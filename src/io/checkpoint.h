@@ -9,14 +9,6 @@
 #include "core/json.h"
 #include "model/model.h"
 
-/* Model folder, HF layout (config.json + model.safetensors [+ index for shards]). Loads into a fresh model on dev; all
- * tensors must be there with their exact shapes, none may be left over, all values finite. */
-ida_status ida_folder_load_model(const char *dir, const ida_device *dev, ida_model **out);
-ida_status ida_folder_save_model(const char *dir, const ida_model *m);
-
-/* Resolves a path given by a person: a model folder as it is, a run folder to its newest whole checkpoint. malloc'd. */
-ida_status ida_resolve_model_dir(const char *path, char **dir);
-
 typedef struct ida_checkpoint {
     const ida_model *model;        /* weights */
     const float *m, *v;            /* optimiser moments, blocks of the model's device laid out by its table */
@@ -32,14 +24,6 @@ ida_status ida_checkpoint_find(const char *run_dir, char **dir, int64_t *step);
 /* The newest published folder that has a config.json, whole or not: for readers that want no weights. *dir malloc'd, NULL with
  * IDA_OK when there is none. */
 ida_status ida_checkpoint_with_config(const char *run_dir, char **dir);
-/* Checks a folder against its manifest. */
-ida_status ida_checkpoint_verify(const char *dir);
-/* The same for a reader of the model alone: what is there of config.json, tokenizer.json and model.safetensors. The optimiser's
- * part, two thirds of the bytes, is not read and may be gone. A folder without a manifest of ours is a model folder: nothing to
- * check. Ours lists the weights with their xxh3, or stands, be it damaged, beside a trainer_state.json. */
-ida_status ida_checkpoint_verify_model(const char *dir);
-/* For who writes another model into the folder: removes that manifest, and with it the checkpoint; one of others stays. */
-ida_status ida_checkpoint_dissolve(const char *dir);
 /* Loads weights into the model and moments into m, v (blocks of its device, table->block floats), and the state JSON (caller
  * json_decref; NULL: not wanted). */
 ida_status ida_checkpoint_load(const char *dir, ida_model *model, float *m, float *v, json_t **state);

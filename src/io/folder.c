@@ -1,13 +1,14 @@
 /* folder.c - a model folder in HF layout: config.json, model.safetensors (or its shards), generation_config.json.
- * Not here: the tokenizer (text), checkpoints (checkpoint.c). */
-#include <stdlib.h>
+ * Not here: the tokenizer (text), checkpoints (checkpoint.c), which folder a path means (resolve.c). */
+#include "io/folder.h"
+
 #include <string.h>
 
+#include "core/json.h"
 #include "core/mem.h"
-#include "io/checkpoint.h"
+#include "io/manifest.h"
 #include "io/weights.h"
 #include "model/config.h"
-#include "ops/backend.h"
 
 ida_status ida_config_files_write(const char *dir, const ida_model *m) {
     const ida_config *cfg = &m->cfg;
@@ -35,7 +36,7 @@ ida_status ida_folder_save_model(const char *dir, const ida_model *m) {
     const float *block = m->params;
     const char *prefix = "";
     ida_status st = ida_mkdirs(dir);
-    if (st == IDA_OK) st = ida_checkpoint_dissolve(dir); /* first: a manifest is never of other files than are there */
+    if (st == IDA_OK) st = ida_manifest_dissolve(dir); /* first: a manifest is never of other files than are there */
     if (st == IDA_OK) st = ida_weights_write(path, &m->table, m->dev, &block, &prefix, 1);
     if (st == IDA_OK) st = ida_config_files_write(dir, m);
     ida_free(path);
@@ -73,59 +74,4 @@ out:
     ida_free(text);
     ida_free(config);
     return st;
-}
-
-ida_status ida_resolve_model_dir(const char *path, char **dir) {
-    IDA_FAIL_IF(!ida_exists(path), IDA_E_IO, "%s: no such model folder or training run", path);
-    IDA_FAIL_IF(!ida_is_dir(path), IDA_E_ARG, "%s is a file; give the folder that holds config.json and model.safetensors", path);
-    char *config = ida_path_join(path, "config.json");
-    IDA_FAIL_IF(!config, IDA_E_NOMEM, "out of memory for a path");
-    bool is_model = ida_exists(config);
-    ida_free(config);
-    char *found = NULL;
-    int64_t step;
-    if (is_model) {
-        found = ida_strdup(path);
-        IDA_FAIL_IF(!found, IDA_E_NOMEM, "out of memory for a path");
-    } else {
-        IDA_TRY(ida_checkpoint_find(path, &found, &step));
-        IDA_FAIL_IF(!found, IDA_E_FORMAT,
-                    "%s: neither a model folder (config.json) nor a training run with a checkpoint (step-N)", path);
-    }
-    *dir = found;
-    return IDA_OK;
-}
-
-ida_status ida_model_resolve(const char *path, char **dir) {
-    IDA_NEED(path);
-    IDA_NEED(dir);
-    *dir = NULL;
-    return ida_resolve_model_dir(path, dir);
-}
-
-ida_status ida_model_load(const char *path, ida_model **out) { return ida_model_load_on(path, "cpu", IDA_F32, out); }
-
-ida_status ida_model_load_on(const char *path, const char *device, ida_dtype dtype, ida_model **out) {
-    IDA_NEED(path);
-    IDA_NEED(device);
-    IDA_NEED(out);
-    *out = NULL;
-    char *dir = NULL;
-    const ida_device *dev = NULL;
-    IDA_TRY(ida_device_open(device, dtype, &dev));
-    IDA_TRY(ida_resolve_model_dir(path, &dir));
-    /* What was found in a run folder has just been checked, and all of it. */
-    ida_status st = strcmp(dir, path) == 0 ? ida_checkpoint_verify_model(dir) : IDA_OK;
-    if (st == IDA_OK) st = ida_folder_load_model(dir, dev, out);
-    if (st == IDA_OK) (*out)->folder = dir;
-    else ida_free(dir);
-    return st;
-}
-
-const char *ida_model_folder(const ida_model *m) { return m ? m->folder : NULL; }
-
-ida_status ida_model_save(const ida_model *m, const char *dir) {
-    IDA_NEED(m);
-    IDA_NEED(dir);
-    return ida_folder_save_model(dir, m);
 }

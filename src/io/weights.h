@@ -26,7 +26,5 @@ ida_status ida_weights_read(const ida_weights *w, const ida_param_table *t, cons
 /* The table's tensors of each block of dev, named prefix + name, as one file. */
 ida_status ida_weights_write(const char *path, const ida_param_table *t, const ida_device *dev, const float *const *blocks,
                              const char *const *prefixes, int64_t n_blocks);
-/* config.json, generation_config.json of a model. */
-ida_status ida_config_files_write(const char *dir, const ida_model *m);
 
 #endif

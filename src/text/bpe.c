@@ -2,7 +2,7 @@
  * first, until no pair has a rank. Short pieces scan for it; long ones keep a heap of (rank, left position). A heap entry is
  * stale iff the pair now at its position has another product: as products are their parts joined and cuts inside a piece only
  * ever vanish, an equal product means the same pair, so both ways give the same ids. */
-#include "text/encoder.h"
+#include "text/bpe.h"
 
 #include <string.h>
 

@@ -14,7 +14,7 @@
 #include <xxhash.h>
 
 #include "core/mem.h"
-#include "text/tokenizer.h"
+#include "text/build.h"
 
 static const char eos_text[] = "<|endoftext|>";
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "core/mem.h"
-#include "text/tokenizer.h"
+#include "text/decoder.h"
 #include "text/unicode.h"
 #include "text/utf8.h"
 

@@ -1,9 +1,10 @@
 /* encode.c - text to pieces: added tokens are cut out, the rest is normalized and cut by the pre-tokenizers, every piece goes to
  * bpe.c. Invariant: nothing is kept between texts but the piece cache, whose entries are what merging the piece gives. */
-#include "text/encoder.h"
+#include "text/encode.h"
 
 #include <string.h>
 
+#include "text/bpe.h"
 #include "text/unicode.h"
 
 ida_status ida_encoder_new(const ida_tokenizer *t, ida_encoder **out) {

@@ -5,7 +5,6 @@
 
 #include "core/json.h"
 #include "core/mem.h"
-#include "text/tokenizer.h"
 #include "text/unicode.h"
 
 enum { MAX_STEPS = 64, MAX_DEPTH = 8, MAX_TEMPLATE = 64 };

@@ -10,6 +10,7 @@
 #include "text/pattern.h"
 
 #define IDA_METASPACE "\xE2\x96\x81" /* U+2581 */
+#define IDA_TOKENIZER_MAX_IDS ((int64_t)1 << 21)
 
 typedef enum ida_norm_kind {
     IDA_NORM_NFC,

@@ -10,7 +10,8 @@
 
 #include "core/json.h"
 #include "core/mem.h"
-#include "text/tokenizer.h"
+#include "text/build.h"
+#include "text/files.h"
 #include "text/unicode.h"
 
 enum { PIECE_NORMAL = 1, PIECE_UNKNOWN = 2, PIECE_CONTROL = 3, PIECE_USER = 4, PIECE_UNUSED = 5, PIECE_BYTE = 6, MODEL_BPE = 2 };

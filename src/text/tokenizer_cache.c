@@ -12,7 +12,7 @@
 
 #include "core/file.h"
 #include "core/mem.h"
-#include "text/tokenizer.h"
+#include "text/files.h"
 
 enum { KEEP = 16 };
 #define PREFIX "tokenizer-"

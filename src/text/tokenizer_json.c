@@ -5,7 +5,8 @@
 
 #include "core/json.h"
 #include "core/mem.h"
-#include "text/tokenizer.h"
+#include "text/build.h"
+#include "text/files.h"
 #include "text/unicode.h"
 
 typedef struct loader {

@@ -4,7 +4,7 @@
 
 #include "core/file.h"
 #include "core/mem.h"
-#include "text/tokenizer.h"
+#include "text/files.h"
 
 static ida_status put_utf8(ida_buf *b, uint32_t cp) {
     char s[2] = {(char)(0xC0 | cp >> 6), (char)(0x80 | (cp & 63))};

@@ -31,7 +31,7 @@
 
 #include "core/file.h"
 #include "core/rng.h"
-#include "io/checkpoint.h"
+#include "io/folder.h"
 #include "model/acts.h"
 #include "ops/backend.h"
 #include "rounded.h"

@@ -17,7 +17,7 @@
 #include "data/dataset.h"
 #include "data/shard.h"
 #include "lib/scratch.h"
-#include "text/tokenizer.h"
+#include "text/tables.h"
 
 static ida_tokenizer *tok;
 

@@ -19,7 +19,6 @@
 #include "core/file.h"
 #include "core/mem.h"
 #include "lib/scratch.h"
-#include "text/tokenizer.h"
 
 static ida_tokenizer *tok;
 static const char *inputs[3];

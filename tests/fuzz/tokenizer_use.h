@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "core/mem.h"
-#include "text/tokenizer.h"
+#include "text/files.h"
 
 static inline void use_tokenizer(ida_tokenizer *t, const uint8_t *data, size_t size) {
     size_t n = size < 512 ? size : 512; /* an expression of the file may take long on much text */

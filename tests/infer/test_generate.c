@@ -14,6 +14,7 @@
 #include "infer/emitter.h"
 #include "infer/session.h"
 #include "lib/heap.h"
+#include "text/files.h"
 #include "tiny_model.h"
 
 #define OK(call) do { if ((call) != IDA_OK) fail_msg("%s: %s", #call, ida_last_error()); } while (0)

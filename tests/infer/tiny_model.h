@@ -5,7 +5,7 @@
 #include "core/mem.h"
 #include "core/rng.h"
 #include "model/model.h"
-#include "text/tokenizer.h"
+#include "text/build.h"
 
 static inline ida_config tiny_config(ida_mixer_kind mixer) {
     ida_config c;

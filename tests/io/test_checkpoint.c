@@ -19,6 +19,8 @@
 #include "core/mem.h"
 #include "core/rng.h"
 #include "io/checkpoint.h"
+#include "io/folder.h"
+#include "io/manifest.h"
 #include "lib/scratch.h"
 
 typedef struct run {
@@ -101,6 +103,11 @@ static const char *step_dir(const char *run_dir, int64_t step) {
 
 static void run_dir_of(char out[1024], void **state, const char *name) { snprintf(out, 1024, "%s", in_dir(*state, name)); }
 
+static ida_status verified(const char *dir) {
+    int64_t step;
+    return ida_manifest_verify(dir, &step);
+}
+
 static void a_saved_checkpoint_loads_bit_for_bit(void **state) {
     char dir[1024];
     run_dir_of(dir, state, "trip");
@@ -111,7 +118,7 @@ static void a_saved_checkpoint_loads_bit_for_bit(void **state) {
     assert_int_equal(save(&r, dir, 12, 0), IDA_OK);
     assert_int_equal(save(&r, dir, 7, 0), IDA_OK); /* order is by step, not by time */
     assert_newest(&r, dir, 12);
-    assert_int_equal(ida_checkpoint_verify(step_dir(dir, 3)), IDA_OK);
+    assert_int_equal(verified(step_dir(dir, 3)), IDA_OK);
     char path[1300];
     snprintf(path, sizeof path, "%s/latest", dir);
     int64_t n;
@@ -119,7 +126,7 @@ static void a_saved_checkpoint_loads_bit_for_bit(void **state) {
     assert_string_equal(latest, "step-00000007\n");
     free(latest);
     char *resolved = NULL;
-    assert_int_equal(ida_resolve_model_dir(dir, &resolved), IDA_OK);
+    assert_int_equal(ida_model_resolve(dir, &resolved), IDA_OK);
     assert_string_equal(resolved, step_dir(dir, 12));
     ida_free(resolved);
     run_close(&r);
@@ -160,9 +167,9 @@ static void an_empty_or_absent_run_has_no_checkpoint(void **state) {
     assert_int_equal(ida_checkpoint_find(dir, &found, &step), IDA_OK);
     assert_null(found);
     char *resolved = NULL;
-    assert_int_equal(ida_resolve_model_dir(dir, &resolved), IDA_E_FORMAT);
+    assert_int_equal(ida_model_resolve(dir, &resolved), IDA_E_FORMAT);
     assert_null(resolved);
-    assert_int_equal(ida_resolve_model_dir(in_dir(*state, "nowhere"), &resolved), IDA_E_IO);
+    assert_int_equal(ida_model_resolve(in_dir(*state, "nowhere"), &resolved), IDA_E_IO);
 }
 
 static void pruning_keeps_the_newest_and_cleans_what_was_interrupted(void **state) {
@@ -383,7 +390,7 @@ static void L36_damaged_checkpoints_are_refused_and_the_older_one_is_taken(void 
             if (how == 2) put_file(path, p, 0);
             if (how == 3) assert_int_equal(unlink(path), 0);
             free(p);
-            assert_int_not_equal(ida_checkpoint_verify(step_dir(dir, 2)), IDA_OK);
+            assert_int_not_equal(verified(step_dir(dir, 2)), IDA_OK);
             assert_non_null(strstr(ida_last_error(), files[f]));
             lines = 0;
             assert_newest(&r, dir, 1);

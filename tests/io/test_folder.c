@@ -13,7 +13,7 @@
 
 #include "core/bf16.h"
 #include "core/mem.h"
-#include "io/checkpoint.h"
+#include "io/folder.h"
 #include "io/safetensors.h"
 #include "lib/scratch.h"
 

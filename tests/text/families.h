@@ -8,7 +8,8 @@
 #include "core/rng.h"
 #include "lib/scratch.h"
 #include "text/recorded.h"
-#include "text/tokenizer.h"
+#include "text/encode.h"
+#include "text/files.h"
 
 #define FOLDER IDA_TEST_DATA "/tokenizer/"
 #define OK(call) do { if ((call) != IDA_OK) fail_msg("%s: %s", #call, ida_last_error()); } while (0)

@@ -13,7 +13,7 @@
 #include "data/word_count.h"
 #include "lib/scratch.h"
 #include "text/pretokenize.h"
-#include "text/tokenizer.h"
+#include "text/tables.h"
 
 #define CORPUS IDA_TEST_DATA "/tokenizer/corpus.txt"
 

@@ -10,7 +10,7 @@
 #include "core/threads.h"
 #include "lib/scratch.h"
 #include "text/recorded.h"
-#include "text/tokenizer.h"
+#include "text/files.h"
 
 #define FOLDER IDA_TEST_DATA "/tokenizer/"
 

@@ -19,6 +19,7 @@
 #include <cmocka.h>
 
 #include "io/checkpoint.h"
+#include "io/manifest.h"
 #include "tiny_run.h"
 
 /* Stops at the n-th event (0 = never), or with the event of one step. */
@@ -70,7 +71,8 @@ static void L35_100_steps_equal_50_resume_50_bit_for_bit(void **state) {
         assert_non_null(strstr(ida_last_error(), "resume"));
         char dir[256];
         snprintf(dir, sizeof dir, "%s/step-%08lld", o.out_dir, (long long)cuts[i]);
-        OK(ida_checkpoint_verify(dir));
+        int64_t inside;
+        OK(ida_manifest_verify(dir, &inside));
         finish(&o);
         tiny_same_run(whole, o.out_dir, 100);
     }

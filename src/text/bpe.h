@@ -1,11 +1,11 @@
-/* encoder.h - what encode.c (text to pieces) and bpe.c (pieces to ids) share. */
-#ifndef IDA_TEXT_ENCODER_H
-#define IDA_TEXT_ENCODER_H
+/* bpe.h - one piece of text to ids, and the scratch it takes: the inside of an encoder. */
+#ifndef IDA_TEXT_BPE_H
+#define IDA_TEXT_BPE_H
 
 #include <assert.h>
 
-#include "core/mem.h"
-#include "text/tokenizer.h"
+#include "text/ids.h"
+#include "text/tables.h"
 
 enum { IDA_CACHE_KEY = 21, IDA_CACHE_IDS = 10, IDA_CACHE_SLOTS = 1 << 15 };
 
@@ -30,12 +30,6 @@ struct ida_encoder {
     ida_buf *step;             /* [n_pre]: text changed by a pre-tokenizer */
     const uint8_t *origin;     /* start of the piece in hand when it begins the text, else NULL */
 };
-
-static inline ida_status ida_push_id(ida_ids *ids, int32_t id) {
-    if (ids->n == ids->cap) IDA_TRY(IDA_GROW(ids->id, &ids->cap, ids->n + 1, "token ids"));
-    ids->id[ids->n++] = id;
-    return IDA_OK;
-}
 
 /* The ids of one piece, which no merge crosses. */
 ida_status ida_encode_piece(ida_encoder *e, const uint8_t *s, size_t n, ida_ids *ids);
