@@ -101,11 +101,13 @@ bool ida_own_differ(const ida_config *a, const ida_config *b, ida_difference *d)
         for (int64_t i = 0; i < t->n; i++) {
             const ida_layer_own *who = x->given >> i & 1 ? x : y;
             if ((x->given ^ y->given) >> i & 1) {
-                char *text = json_dumps(ida_field_to_json(&t->rows[i], who->values), JSON_ENCODE_ANY | JSON_COMPACT);
+                json_t *value = ida_field_to_json(&t->rows[i], who->values);
+                char *text = value ? json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
                 snprintf(d->key, sizeof d->key, "layers.%lld.%s", (long long)l, t->rows[i].key);
                 snprintf(d->a, sizeof d->a, "%s", who == x && text ? text : "not set");
                 snprintf(d->b, sizeof d->b, "%s", who == y && text ? text : "not set");
                 free(text);
+                json_decref(value);
                 return true;
             }
         }
