@@ -14,25 +14,7 @@ fix_path
 fingerprint >"$out/fingerprint"
 
 # Text of a small grammar with the symbols of a small tokenizer: a model of it has few weights outside its layers.
-awk 'BEGIN {
-    split("the a one this every", det, " "); split("cat dog river house teacher stone garden letter", noun, " ")
-    split("sees finds makes takes leaves likes", verb, " "); split("old small quiet bright green", adj, " ")
-    x = 12345
-    for (d = 0; d < 24; d++) {
-        for (s = 0; s < 4 + d % 7; s++) {
-            line = ""
-            for (h = 0; h < 2; h++) {
-                x = (x * 1103515 + 12345) % 2147483; line = line det[1 + x % 5] " "
-                x = (x * 1103515 + 12345) % 2147483; if (x % 2) line = line adj[1 + int(x / 7) % 5] " "
-                x = (x * 1103515 + 12345) % 2147483; line = line noun[1 + x % 8]
-                if (h) { line = line ".\n"; continue }
-                x = (x * 1103515 + 12345) % 2147483; line = line " " verb[1 + x % 6] " "
-            }
-            printf "%s", line
-        }
-        printf "\n\n\n"
-    }
-}' >"$out/text.txt"
+awk -v docs=24 -v least=4 -v range=7 -f tests/cli/grammar.awk >"$out/text.txt"
 python3 - >"$out/tokenizer.json" <<'PY'
 import json
 vocab = ["<|endoftext|>", "?", "\n", " ", "."] + [chr(c) for c in range(ord("a"), ord("z") + 1)]

@@ -10,8 +10,9 @@
 #   --dtype   one of them only
 #   --only    cases whose name contains PATTERN
 # On the CPU every instruction set of the machine is taken in turn. The last line is "N equal, M differ"; exit 1 when
-# M > 0. Needs sh and awk and nothing else; takes about four minutes on two cores.
+# M > 0. Needs sh, awk and tests/cli/grammar.awk of the tree; takes about four minutes on two cores.
 set -u
+here=$(cd "$(dirname "$0")" && pwd)
 usage() { sed -n 's/^# \(usage: .*\)/\1/p' "$0" >&2; exit 2; }
 old='' new='' work='' device=cpu dtypes='' only='' list=''
 while [ $# -gt 0 ]; do
@@ -124,27 +125,7 @@ compare() { # NAME OLD NEW: two files
     fi
 }
 # A text of a small grammar, documents parted by blank lines: the same everywhere.
-make_text() {
-    awk 'BEGIN {
-        split("the a one this every", det, " "); split("cat dog river house teacher stone garden letter", noun, " ")
-        split("sees finds makes takes leaves likes", verb, " "); split("old small quiet bright green", adj, " ")
-        x = 12345
-        for (d = 0; d < 200; d++) {
-            for (s = 0; s < 8 + d % 13; s++) {
-                line = ""
-                for (h = 0; h < 2; h++) {
-                    x = (x * 1103515 + 12345) % 2147483; line = line det[1 + x % 5] " "
-                    x = (x * 1103515 + 12345) % 2147483; if (x % 2) line = line adj[1 + int(x / 7) % 5] " "
-                    x = (x * 1103515 + 12345) % 2147483; line = line noun[1 + x % 8]
-                    if (h) { line = line ".\n"; continue }
-                    x = (x * 1103515 + 12345) % 2147483; line = line " " verb[1 + x % 6] " "
-                }
-                printf "%s", line
-            }
-            printf "\n\n\n"
-        }
-    }'
-}
+make_text() { awk -v docs=200 -v least=8 -v range=13 -f "$here/../tests/cli/grammar.awk"; }
 # A line of the log tells also of the process: its time, speed and memory.
 content() { sed '/"text":"memory: /d; s/"tokens_per_s":[^,}]*,*//; s/"time":[^,}]*//; s/"device_memory_[a-z_]*":[^,}]*,*//g' "$1"; }
 

@@ -57,27 +57,7 @@ wait_for() { # FILE PATTERN: until the file has the pattern, at most 60 s
 }
 
 # A text of about 55 kB: words of a small grammar, documents separated by three newlines. The same everywhere.
-make_text() {
-    awk 'BEGIN {
-        split("the a one this every", det, " "); split("cat dog river house teacher stone garden letter", noun, " ")
-        split("sees finds makes takes leaves likes", verb, " "); split("old small quiet bright green", adj, " ")
-        x = 12345
-        for (d = 0; d < 120; d++) {
-            n = 8 + d % 13
-            for (s = 0; s < n; s++) {
-                line = ""
-                for (h = 0; h < 2; h++) {
-                    x = (x * 1103515 + 12345) % 2147483; line = line det[1 + x % 5] " "
-                    x = (x * 1103515 + 12345) % 2147483; if (x % 2) line = line adj[1 + int(x / 7) % 5] " "
-                    x = (x * 1103515 + 12345) % 2147483; line = line noun[1 + x % 8]
-                    if (h == 0) { x = (x * 1103515 + 12345) % 2147483; line = line " " verb[1 + x % 6] " " } else line = line ".\n"
-                }
-                printf "%s", line
-            }
-            printf "\n\n\n"
-        }
-    }' >text.txt
-}
+make_text() { awk -v docs=120 -v least=8 -v range=13 -f "$REPO/tests/cli/grammar.awk" >text.txt; }
 # Tokenizer in tok.json, packed set in data/.
 make_data() {
     make_text

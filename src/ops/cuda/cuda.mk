@@ -101,7 +101,7 @@ STATIC    := -Wl,-Bstatic -l:libopenblas.a -ljansson -lxxhash -lzstd -lz -lpcre2
 bundle: build/.setup
 	@$(MAKE) --no-print-directory B=$(BUNDLE) LIBS='$(STATIC)' $(BUNDLED:%=$(BUNDLE)/%)
 	$(call SAY,TAR)strip $(BUNDLED:%=$(BUNDLE)/%) && tar -cJf build/bundle.tar.xz $(BUNDLED:%=$(BUNDLE)/%) \
-	    tests/cuda/*.sh tests/cli/lib.sh tests/data/golden bench/cuda/*.py tools/study.sh
+	    tests/cuda/*.sh tests/cli/lib.sh tests/cli/grammar.awk tests/data/golden bench/cuda/*.py tools/study.sh
 # `make test` compiles what only a GPU machine can run.
 ifeq ($(CONFIG),release)
 test-programs: $(BACKEND) $(CUDATESTS) $B/bench/cuda/ops_cuda $B/bench/cuda/mixer_core_cuda
