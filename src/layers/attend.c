@@ -29,8 +29,7 @@ void ida_attend_dims(ida_layer *l) {
 
 ida_status ida_attend_check(const ida_layer *l) {
     const ida_attend_options *o = ida_attend_of(l);
-    const bool query = ida_attend_kind_of(l)->layer.tensors[0].slot == IDA_WQ;
-    IDA_FAIL_IF(!query && o->n_kv_heads != o->n_heads, IDA_E_ARG,
+    IDA_FAIL_IF(!ida_attend_query(l) && o->n_kv_heads != o->n_heads, IDA_E_ARG,
                 "num_key_value_heads is %lld, but layer %d is %s, which has no queries to share heads: set it to "
                 "num_attention_heads (%lld)",
                 (long long)o->n_kv_heads, l->block, l->name, (long long)o->n_heads);

@@ -110,6 +110,9 @@ typedef struct ida_attend_kind {
 } ida_attend_kind;
 static inline const ida_attend_kind *ida_attend_kind_of(const ida_layer *l) { return (const void *)l->kind; }
 
+/* q_proj stands first where there is one. */
+static inline bool ida_attend_query(const ida_layer *l) { return l->kind->tensors[0].slot == IDA_WQ; }
+
 /* Slots of an ida_layer_kind. */
 void ida_attend_dims(ida_layer *l);
 ida_status ida_attend_check(const ida_layer *l);
@@ -119,7 +122,7 @@ ida_status ida_attend_backward(const ida_layer_ctx *c);
 
 /* The object of a kind with state-space parameters, but for its core. */
 #define IDA_SSM_LAYER(tensors_, state_, buffers_, flops_) \
-    {.prefix = "mixer.", .norm = "input_layernorm.weight", .caps = IDA_LAYER_RECURRENT, .part = IDA_PART_MIXER, \
+    {.prefix = "mixer.", .norm = "input_layernorm.weight", .part = IDA_PART_MIXER, \
      .options = &ida_scan_options, .tensors = tensors_, .n_tensors = sizeof tensors_ / sizeof *tensors_, .state = state_, \
      .n_states = sizeof state_ / sizeof *state_, .buffers = buffers_, .n_buffers = sizeof buffers_ / sizeof *buffers_, \
      .out = IDA_WO, .dy = IDA_DY, .dims = ida_attend_dims, .check = ida_attend_check, .flops = flops_, .init = ida_ssm_init, \

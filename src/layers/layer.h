@@ -89,8 +89,7 @@ typedef struct ida_layer_ctx {
 
 enum {                              /* caps */
     IDA_LAYER_CACHE = 1,            /* its state grows: keys and values of every token, widths k and v */
-    IDA_LAYER_RECURRENT = 2,        /* it has a fixed state, which can be carried from one batch to the next in training */
-    IDA_LAYER_KEEPS_PRODUCTS = 4,   /* after its products everything that backward needs is there */
+    IDA_LAYER_KEEPS_PRODUCTS = 2,   /* after its products everything that backward needs is there */
 };
 
 typedef struct ida_layer_kind {

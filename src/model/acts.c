@@ -46,7 +46,7 @@ static void place_rows(planner *p, const ida_layer *l, unsigned lives, ida_part_
 
 /* Residual streams, and what is kept from the forward to the backward pass. parts NULL: only measured. */
 static void plan_kept(planner *p, ida_acts *a, ida_part_acts *parts) {
-    const int64_t d = a->layers.backbone.d_model, per_block = a->layers.n / a->layers.backbone.n_layers;
+    const int64_t d = a->layers.backbone.d_model, per_block = a->layers.per_block;
     const bool own = a->kind == IDA_ACTS_TRAINING;
     const unsigned kept = 1u << IDA_KEPT | (a->kind == IDA_ACTS_FORWARD ? 0 : 1u << IDA_TRAINED);
     ida_act *x = a->kind == IDA_ACTS_FORWARD ? take(p, d) : NULL;

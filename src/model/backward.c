@@ -84,7 +84,7 @@ static ida_status part_bwd(backprop *p, int64_t part) {
 }
 
 static ida_status block_bwd(backprop *p, int64_t block) {
-    const int64_t per_block = p->run.m->layers.n / p->run.m->cfg.n_layers;
+    const int64_t per_block = p->run.m->layers.per_block;
     if (p->run.a->kind == IDA_ACTS_RECOMPUTE) IDA_TRY(ida_run_block_kept(&p->run, block));
     for (int64_t i = per_block; i-- > 0;) IDA_TRY(part_bwd(p, block * per_block + i));
     return IDA_OK;

@@ -9,6 +9,7 @@
 typedef struct ida_layers {
     ida_backbone backbone;
     int64_t n;        /* residual parts in the order they run: mixer, SwiGLU, mixer, SwiGLU, ... */
+    int64_t per_block; /* of them */
     ida_layer *at;    /* [n] */
     int64_t stride;   /* elements of the fixed state of one sequence, all layers */
     unsigned caps;    /* of all mixers, or-ed */
@@ -17,7 +18,7 @@ typedef struct ida_layers {
 /* The config's fields must be in range. IDA_E_NOMEM. */
 ida_status ida_layers_build(const ida_config *c, ida_layers *out);
 void ida_layers_free(ida_layers *l);
-/* Mixer of one block, with its options, not placed. */
+/* Mixer of one block, whose kind is known, with its options, not placed. */
 ida_layer ida_layers_mixer(const ida_config *c, int64_t block);
 /* Every block's kind is known and its options go together. IDA_E_ARG names the block. */
 ida_status ida_layers_check(const ida_config *c);

@@ -65,7 +65,7 @@ static ida_status run_part(const ida_run *r, int64_t part, ida_act *next) {
 }
 
 ida_status ida_run_block_kept(const ida_run *r, int64_t block) {
-    const int64_t per_block = r->m->layers.n / r->m->cfg.n_layers, end = (block + 1) * per_block;
+    const int64_t per_block = r->m->layers.per_block, end = (block + 1) * per_block;
     for (int64_t i = block * per_block; i < end; i++) IDA_TRY(run_part(r, i, i + 1 < end ? r->a->parts[i + 1].x : NULL));
     return IDA_OK;
 }

@@ -93,24 +93,26 @@ json_t *ida_own_to_json(const ida_config *c) {
     return list;
 }
 
+/* The first option that only one of the two has; there is one. */
+static void tell_one_sided(const ida_fields *t, const ida_layer_own *x, const ida_layer_own *y, ida_difference *d) {
+    int64_t i = 0;
+    while (i + 1 < t->n && !((x->given ^ y->given) >> i & 1)) i++;
+    const bool first = x->given >> i & 1;
+    json_t *value = ida_field_to_json(&t->rows[i], first ? x->values : y->values);
+    char *text = value ? json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
+    snprintf(d->key, sizeof d->key, "%s", t->rows[i].key);
+    snprintf(d->a, sizeof d->a, "%s", first && text ? text : "not set");
+    snprintf(d->b, sizeof d->b, "%s", !first && text ? text : "not set");
+    free(text);
+    json_decref(value);
+}
+
 bool ida_own_differ(const ida_config *a, const ida_config *b, ida_difference *d) {
     for (int64_t l = 0; l < a->n_layers; l++) {
         const ida_layer_own *x = &a->layer_own[l], *y = &b->layer_own[l];
         const ida_fields *t = table_of(a, l);
         if (!t || (x->given == y->given && !ida_fields_differ(t, x->values, y->values, 0, d))) continue;
-        for (int64_t i = 0; i < t->n; i++) {
-            const ida_layer_own *who = x->given >> i & 1 ? x : y;
-            if ((x->given ^ y->given) >> i & 1) {
-                json_t *value = ida_field_to_json(&t->rows[i], who->values);
-                char *text = value ? json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
-                snprintf(d->key, sizeof d->key, "layers.%lld.%s", (long long)l, t->rows[i].key);
-                snprintf(d->a, sizeof d->a, "%s", who == x && text ? text : "not set");
-                snprintf(d->b, sizeof d->b, "%s", who == y && text ? text : "not set");
-                free(text);
-                json_decref(value);
-                return true;
-            }
-        }
+        if (x->given != y->given) tell_one_sided(t, x, y, d);
         char key[64];
         snprintf(key, sizeof key, "layers.%lld.%.40s", (long long)l, d->key);
         memcpy(d->key, key, sizeof key);

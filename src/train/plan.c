@@ -9,6 +9,8 @@
 
 #include "core/cgroup.h"
 #include "io/safetensors.h"
+#include "layers/attend.h"
+#include "model/blocks.h"
 #include "train/trainer.h"
 
 /* ---- sizes */
@@ -22,6 +24,18 @@ static ida_device sizes_of(const ida_train_options *o) {
     static const ida_device_memory somewhere = {0};
     const bool host = !o->device || strcmp(o->device, "cpu") == 0;
     return (ida_device){.act_type = !host && o->dtype == IDA_BF16 ? IDA_TYPE_BF16 : IDA_TYPE_F32, .memory = host ? NULL : &somewhere};
+}
+
+ida_plan_shape ida_plan_shape_of(const ida_config *c, int64_t block) {
+    ida_layer l = ida_layers_mixer(c, block);
+    const ida_backbone b = {.d_model = c->d_model};
+    int64_t at = 0;
+    ida_layer_place(&l, &b, &at);
+    return (ida_plan_shape){.softmax = ida_layer_is(&l, IDA_LAYER_CACHE), .linear = ida_dim(&l, 'w') != ida_dim(&l, 'D'),
+                            .query = ida_attend_query(&l), .conv_q = l.state[IDA_TAIL_Q] >= 0,
+                            .conv_k = l.state[IDA_TAIL_K] >= 0, .conv_v = l.state[IDA_TAIL_V] >= 0, .h = ida_dim(&l, 'H'),
+                            .g = ida_dim(&l, 'G'), .dh = ida_dim(&l, 'D'), .m = ida_dim(&l, 'M'), .ow = ida_dim(&l, 'o'),
+                            .hw = ida_dim(&l, 'w')};
 }
 
 /* A write buffer of 1 MiB (core/file.c), and lists of tensors twice over: names, places, the header (io/weights.c). */

@@ -26,6 +26,13 @@ void ida_plan_explain(const ida_train_plan *plan, bool checkpointing);
 
 /* ---- parts (plan_cpu.c, plan_cuda.c) */
 
+/* What the sums over a mixer's ops ask of it. linear: read out without a query, the output as wide as key and value. */
+typedef struct ida_plan_shape {
+    bool softmax, linear, query, conv_q, conv_k, conv_v;
+    int64_t h, g, dh, m, ow, hw;
+} ida_plan_shape;
+ida_plan_shape ida_plan_shape_of(const ida_config *c, int64_t block);
+
 /* What writing a checkpoint of so many tensors borrows on the host. */
 double ida_plan_save_buffers(int64_t n_tensors);
 /* The most that one op borrows; on the CPU also what a save does. */

@@ -6,27 +6,11 @@
 #include <math.h>
 
 #include "core/threads.h"
-#include "layers/attend.h"
-#include "model/blocks.h"
 #include "train/plan.h"
 
 enum { CHUNK = 64, PARTIALS = 64 /* most blocks of a sum */, TABLE = 16 /* floats: the struct of a table */ };
 /* What is held in small pieces: names and places of tensors, paths, the log; and malloc rounds large blocks up to pages. */
 enum { TABLES = 64 << 10 };
-
-/* What the sums below ask of a layer. */
-typedef struct shape { bool softmax, linear, query, conv_q, conv_k, conv_v; int64_t h, g, dh, m, ow, hw; } shape;
-static shape shape_of(const ida_config *c, int64_t block) {
-    ida_layer l = ida_layers_mixer(c, block);
-    const ida_backbone b = {.d_model = c->d_model};
-    int64_t at = 0;
-    ida_layer_place(&l, &b, &at);
-    return (shape){.softmax = ida_layer_is(&l, IDA_LAYER_CACHE), .linear = ida_dim(&l, 'w') != ida_dim(&l, 'D'),
-                   .query = l.kind->tensors[0].slot == IDA_WQ, .conv_q = l.state[IDA_TAIL_Q] >= 0,
-                   .conv_k = l.state[IDA_TAIL_K] >= 0, .conv_v = l.state[IDA_TAIL_V] >= 0, .h = ida_dim(&l, 'H'),
-                   .g = ida_dim(&l, 'G'), .dh = ida_dim(&l, 'D'), .m = ida_dim(&l, 'M'), .ow = ida_dim(&l, 'o'),
-                   .hw = ida_dim(&l, 'w')};
-}
 
 typedef struct sizes {
     int64_t n, t, workers, vl, mr; /* tokens of a micro-batch, of a row; floats of a vector, rows of a tile */
@@ -98,7 +82,7 @@ static double stream_bytes(const sizes *s, int64_t heads, bool conv, bool rope, 
     return conv || rope || norm ? 4 * (double)s->n * (4 * d + 2 * (double)heads) + part : 0;
 }
 
-static double layer_bytes(const sizes *s, const shape *sh, bool rope) {
+static double layer_bytes(const sizes *s, const ida_plan_shape *sh, bool rope) {
     const double core = sh->softmax ? attention_bytes(s) : sh->linear ? s4d_bytes(s) : chunked_bytes(s);
     const double q = sh->query ? stream_bytes(s, sh->h, sh->conv_q, rope, false) : 0;
     const double k = stream_bytes(s, sh->g, sh->conv_k, rope, !sh->softmax);
@@ -115,7 +99,7 @@ double ida_plan_cpu_scratch(const ida_train_options *o, int64_t n_tensors) {
     double bytes = 8.0 * ((double)s.n + (double)c->vocab_size); /* embed.c: lists of a batch's tokens */
     bytes = fmax(bytes, 4 * partial_blocks(&s, c->d_model) * (double)c->d_model);
     for (int64_t i = 0; i < c->n_layers; i++) {
-        const shape sh = shape_of(c, i);
+        const ida_plan_shape sh = ida_plan_shape_of(c, i);
         s.h = sh.h, s.g = sh.g, s.dh = sh.dh, s.m = sh.m;
         bytes = fmax(bytes, layer_bytes(&s, &sh, c->rope));
     }

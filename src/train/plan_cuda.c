@@ -5,25 +5,9 @@
  * number of documents in a micro-batch. */
 #include <math.h>
 
-#include "layers/attend.h"
-#include "model/blocks.h"
 #include "train/plan.h"
 
 enum { DOCUMENT = 512 /* tokens, on average */, CHUNK = 64, CHIP = 132 /* multiprocessors work is cut for */, MIB = 1 << 20 };
-
-/* What the sums below ask of a layer. */
-typedef struct shape { bool softmax, linear, query, conv_q, conv_k, conv_v; int64_t h, g, dh, m, ow, hw; } shape;
-static shape shape_of(const ida_config *c, int64_t block) {
-    ida_layer l = ida_layers_mixer(c, block);
-    const ida_backbone b = {.d_model = c->d_model};
-    int64_t at = 0;
-    ida_layer_place(&l, &b, &at);
-    return (shape){.softmax = ida_layer_is(&l, IDA_LAYER_CACHE), .linear = ida_dim(&l, 'w') != ida_dim(&l, 'D'),
-                   .query = l.kind->tensors[0].slot == IDA_WQ, .conv_q = l.state[IDA_TAIL_Q] >= 0,
-                   .conv_k = l.state[IDA_TAIL_K] >= 0, .conv_v = l.state[IDA_TAIL_V] >= 0, .h = ida_dim(&l, 'H'),
-                   .g = ida_dim(&l, 'G'), .dh = ida_dim(&l, 'D'), .m = ida_dim(&l, 'M'), .ow = ida_dim(&l, 'o'),
-                   .hw = ida_dim(&l, 'w')};
-}
 
 typedef struct sizes {
     double n, t, rows, docs; /* tokens of a micro-batch and of a row; rows; documents */
@@ -116,7 +100,7 @@ double ida_plan_cuda_scratch(const ida_train_options *o, int64_t memory_bytes, c
     sizes s = sizes_of(o);
     double most = small_bytes(&s, (double)c->d_model, (double)plan->parameters);
     for (int64_t i = 0; i < c->n_layers; i++) {
-        const shape sh = shape_of(c, i);
+        const ida_plan_shape sh = ida_plan_shape_of(c, i);
         s.h = (double)sh.h, s.g = (double)sh.g, s.dh = (double)sh.dh, s.m = (double)sh.m;
         if (sh.softmax) most = fmax(most, attention_bytes(&s, (double)memory_bytes));
         else most = fmax(most, sh.linear ? s4d_bytes(&s) : interdomain_bytes(&s));
